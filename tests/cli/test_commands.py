@@ -530,9 +530,9 @@ def test_audit_suite_tells_what_adversaries_pass_and_fails_without_an_excuse(
 
 
 def test_long_work_says_how_much_is_done_and_how_long_the_rest_takes() -> None:
-    moments = iter([0.0, 4.0, 6.0, 7.0])
+    moments = iter([0.0, 5.5, 5.6, 6.0, 7.0])
     stream = io.StringIO()
     count = _PlainCount(stream, "cases audited", lambda: next(moments))
-    for done in (1, 2, 3):
+    for done in (0, 1, 2, 3):
         count.tell(done, 8)
-    assert stream.getvalue() == "2/8 cases audited, about 18 s left\n"
+    assert stream.getvalue() == "1/8 cases audited, about 39 s left\n"

@@ -215,6 +215,8 @@ def test_an_exception_in_a_hidden_call_keeps_its_words_and_loses_its_numbers() -
     (case,) = told_of(verdict).failed_cases
     assert case.message == "ValueError: bad value … for 5 rows"
     assert (case.file, case.line, case.source_line) == ("kernel.py", 5, "raise ValueError(x)")
+    loop = msgspec.structs.replace(verdict, traceback=trace.replace("raise ValueError(x)", "for row in rows():"))
+    assert told_of(loop).to_text().endswith("\n  at kernel.py, line 5: for row in rows():")
 
 
 def test_statistics_of_a_hidden_random_result_are_told_without_their_numbers() -> None:

@@ -1,7 +1,7 @@
 """Counts the floating-point operations of attention, for all of torch's attention operators.
 
-torch's own table lacks those of the CPU. For causal attention it counts all pairs of a query and a key, of which a
-kernel skips half.
+torch's own table lacks the CPU operators. For causal attention it counts all pairs of a query and a key, though a
+kernel skips half of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BOTTOM_RIGHT = 2
 
 
 class _Form(NamedTuple):
-    """How an operator takes its tensors."""
+    """Which tensors an operator takes, and in which layout."""
 
     is_backward: bool = False
     heads_last: bool = False
@@ -65,31 +65,32 @@ def _formula(packet: Any, form: _Form) -> Callable[..., int]:
 
 
 def _flops(names: tuple[str, ...], form: _Form, *args: Any, out_val: Any = None, **kwargs: Any) -> int:
-    """A product and a sum for each pair of a query and a key that see each other, and for each size they have.
+    """Two operations for each pair of a query and a key it attends to, and for each element of their vectors.
 
-    Forward: scores, and the mean of the values. Backward: scores once more, since they are not kept, and the gradients
-    of scores, queries, keys and values. Raises ValueError where lengths are told by values, which are not known here.
+    Forward: scores, and the weighted mean of the values. Backward: the scores again, since they are not kept, and the
+    gradients of scores, queries, keys and values. Raises ValueError if sequence lengths are values of tensors, which
+    are not known here.
     """
     given = dict(zip(names, args, strict=False)) | kwargs
     lengths = (given.get(name) for name in names if name.startswith(("cu_seqlens", "cum_seq")))
     if any(isinstance(each, torch.Tensor) and each.numel() for each in lengths):
         raise ValueError("the lengths of the sequences are values")
-    query, key, value = (_heads_first(given[name], form) for name in ("query", "key", "value"))
-    pairs = _pairs(query.shape[-2], key.shape[-2], given)
+    query, key, value = (_with_heads_first(given[name], form) for name in ("query", "key", "value"))
+    pairs = _visible_pairs(query.shape[-2], key.shape[-2], given)
     heads = max(math.prod(each.shape[:-2]) for each in (query, key, value))
     score, mean = query.shape[-1], value.shape[-1]
     sizes = 3 * score + 2 * mean if form.is_backward else score + mean
     return 2 * heads * pairs * sizes
 
 
-def _heads_first(tensor: torch.Tensor, form: _Form) -> torch.Tensor:
+def _with_heads_first(tensor: torch.Tensor, form: _Form) -> torch.Tensor:
     return tensor.transpose(-2, -3) if form.heads_last else tensor
 
 
-def _pairs(queries: int, keys: int, given: dict[str, Any]) -> int:
-    """Pairs of a query and a key that it sees; in a causal call, each query sees one key more than the query before."""
+def _visible_pairs(queries: int, keys: int, given: dict[str, Any]) -> int:
+    """Pairs of a query and a key it attends to; in a causal call, each query has one key more than the one before."""
     mask = int(given.get("custom_mask_type") or 0)
     if not given.get("is_causal") and not mask:
         return queries * keys
-    before = keys - queries if mask == _BOTTOM_RIGHT else 0
-    return sum(min(max(query + 1 + before, 0), keys) for query in range(queries))
+    diagonal_offset = keys - queries if mask == _BOTTOM_RIGHT else 0
+    return sum(min(max(query + 1 + diagonal_offset, 0), keys) for query in range(queries))

@@ -10,14 +10,14 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def bits(storages: torch.Tensor) -> torch.Tensor:
-    """``(calls, extent)`` as integers, so that NaN equals itself and -0.0 does not equal 0.0."""
+    """Storages ``(calls, extent)`` viewed as integers, so that NaN equals itself and -0.0 does not equal 0.0."""
     if storages.dtype.is_complex:
         storages = torch.view_as_real(storages).flatten(1)
     return storages.view(_BITS[storages.element_size()])
 
 
 def are_identical(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Whether the tensors of each pair have the same bits. One transfer from the device."""
+    """Whether the tensors of each pair have the same bits. Takes one transfer from the device."""
     differ = []
     for one, other in pairs:
         if one.shape != other.shape or one.dtype != other.dtype:
@@ -28,7 +28,7 @@ def are_identical(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> bool:
 
 
 def _words(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as 64-bit integers if possible, else as integers of its item size: fewer are compared faster."""
+    """The tensor as 64-bit integers if possible, which are compared faster; else as integers of its item size."""
     flat = tensor.contiguous().view(-1)
     whole = flat.numel() * flat.element_size() % 8 == 0 and flat.data_ptr() % 8 == 0
     return flat.view(torch.int64) if whole else bits(flat.unsqueeze(0))

@@ -1,4 +1,4 @@
-"""Lists the ATen operators that a function runs, for deciding what a model's results mean."""
+"""Lists the ATen operators that a function calls, to find out what a model computes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def dispatched_operators(call: Callable[[], Any]) -> tuple[Any, frozenset[str]]:
-    """What the call returns, and the names of the overloads that it ran. Views are left out: they compute nothing."""
+    """The call's result and the names of the overloads that it called, except views, which compute nothing."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen: set[Any] = set()

@@ -1,7 +1,7 @@
-"""Keeps the enumeration arguments of a call (`mode`, `reduction`) when its sizes vary: they are numbers, but not sizes.
+"""Restores the enumeration arguments of a call (`mode`, `reduction`) when its sizes vary: they are numbers, not sizes.
 
-A hidden variant must not change such a number, even if it equals a size. For a number outside the enumeration torch
-computes something and raises no error.
+A hidden variant changes integer arguments that equal a size. It must not change an enumeration argument, even if its
+number equals a size: for a number outside the enumeration, torch computes something and raises no error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 from torchstone import operators, schema
 
 _NAME_ENDINGS = ("mode", "reduction")
-"""How the names of enumeration arguments end."""
+"""Endings of the names of enumeration arguments."""
 
 
 def with_enumeration_arguments_of(case: schema.Case, variant: schema.Case) -> schema.Case:

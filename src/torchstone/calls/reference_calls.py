@@ -1,6 +1,6 @@
 """Calls torch's own operator on private copies: many calls in the dtype of the case, or one call in float64.
 
-Nothing here compares results or computes bounds; :mod:`torchstone.judging.reference` does.
+This module does not compare results or compute bounds; :mod:`torchstone.judging.reference` does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torchstone.transfer import bring
 
 
 class ReferenceFailure(TorchstoneError):  # noqa: N818 - no error of ours: torch cannot do this case here.
-    """torch has no answer for this case on this device, so no candidate can be judged on it."""
+    """torch cannot compute this case on this device, so no candidate can be judged on it."""
 
 
 class ResultPosition(NamedTuple):
@@ -35,46 +35,47 @@ class ResultPosition(NamedTuple):
 
 
 Tensors = dict[ResultPosition, torch.Tensor]
+"""The tensors that a call, or several stacked calls, return and write to."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What several calls returned and wrote to."""
+    """The results of several calls: what they returned and wrote to."""
 
     results: list[list[Any]]
-    """Per call, the returned leaves. Empty lists for an operator that declares no return."""
+    """For each call, the returned leaves. Empty lists for an operator that declares no return."""
     tensors: Tensors
-    """The tensors among them and the written storages, stacked over the calls."""
+    """The returned tensors and the written storages, stacked over the calls."""
     shared: frozenset[int] = frozenset()
-    """The returned leaves that share memory with an argument or with another leaf, in torch's own result."""
+    """Positions of the leaves that share memory with an argument or with another leaf, in torch's own result."""
 
 
 class PrecomputedResults:
-    """Results of calls that are needed soon, evaluated together, so that the device is waited for once."""
+    """Results of calls that are needed soon. They were evaluated together, with one wait for the device."""
 
     def __init__(self) -> None:
-        self._answers: dict[int, tuple[DrawnCall, Evaluation, int]] = {}
+        self._kept: dict[int, tuple[DrawnCall, Evaluation, int]] = {}
         """``id`` of a call -> the call, which keeps the ``id`` in use, its evaluation, and its row there."""
 
     def keep(self, calls: Sequence[DrawnCall], evaluations: Sequence[Evaluation]) -> None:
-        """Keep these results, and drop those from before that were not taken."""
+        """Keep these results, and drop earlier ones that were not taken."""
         rows = [(each, index) for each in evaluations for index in range(len(each.results))]
-        self._answers = {id(call): (call, *row) for call, row in zip(calls, rows, strict=True)}
+        self._kept = {id(call): (call, *row) for call, row in zip(calls, rows, strict=True)}
 
     def take(self, calls: Sequence[DrawnCall]) -> list[Evaluation] | None:
-        """The results as :meth:`Evaluator.natives` gives them; None if some were not evaluated before."""
-        if not calls or any(id(call) not in self._answers for call in calls):
+        """Return and drop the results, as :meth:`Evaluator.natives` gives them; None if some are not kept."""
+        if not calls or any(id(call) not in self._kept for call in calls):
             return None
-        rows = [self._answers.pop(id(call))[1:] for call in calls]
-        begins = [place for place in range(len(rows)) if place == 0 or not _follows(rows[place - 1], rows[place])]
-        return [_part(*rows[begin], end - begin) for begin, end in itertools.pairwise([*begins, len(rows)])]
+        rows = [self._kept.pop(id(call))[1:] for call in calls]
+        begins = [place for place in range(len(rows)) if place == 0 or not _is_next_row(rows[place - 1], rows[place])]
+        return [_rows_of(*rows[begin], end - begin) for begin, end in itertools.pairwise([*begins, len(rows)])]
 
 
-def _follows(before: tuple[Evaluation, int], after: tuple[Evaluation, int]) -> bool:
+def _is_next_row(before: tuple[Evaluation, int], after: tuple[Evaluation, int]) -> bool:
     return before[0] is after[0] and before[1] + 1 == after[1]
 
 
-def _part(whole: Evaluation, first: int, count: int) -> Evaluation:
+def _rows_of(whole: Evaluation, first: int, count: int) -> Evaluation:
     rows = slice(first, first + count)
     tensors = {place: tensor[rows] for place, tensor in whole.tensors.items()}
     return Evaluation(whole.results[rows], tensors, whole.shared)
@@ -94,17 +95,17 @@ class Evaluator:
         self.operator = operators.resolve(case.operator)
         self._device = device
         self._arithmetic_device = device if arithmetic_device is None else arithmetic_device
-        self._wide_case = _widened(case)
+        self._float64_case = _with_float64_dtypes(case)
         self.foreseen = PrecomputedResults()
 
     @property
     def device(self) -> torch.device:
-        """Where the operator is called in the dtype of the case."""
+        """The device on which the operator is called in the dtype of the case."""
         return self._device
 
     @property
     def arithmetic_device(self) -> torch.device:
-        """Where arguments come from and results go."""
+        """The device of the caller's tensors: arguments come from it and results are copied to it."""
         return self._arithmetic_device
 
     def is_written(self, position: int) -> bool:
@@ -112,36 +113,36 @@ class Evaluator:
         return position in self.contract.mutated
 
     def native(self, calls: Sequence[DrawnCall]) -> Evaluation | None:
-        """The calls in the dtype of the case. None where the shapes of the results differ from call to call."""
+        """The results of the calls in the dtype of the case; None if their shapes differ from call to call."""
         found = self.natives(calls)
         return found[0] if len(found) == 1 else None
 
     def natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
-        """The same, in several parts where the shapes of the results differ from call to call."""
+        """As :meth:`native`, in several parts if the shapes of the results differ from call to call."""
         found = self.foreseen.take(calls)
         return self._natives(calls) if found is None else found
 
     def foresee(self, calls: Sequence[DrawnCall]) -> None:
-        """Evaluate these together, for a caller that needs some of them next. If torch refuses one, none is kept."""
+        """Evaluate the calls together and keep the results for later. If torch refuses one call, none is kept."""
         with contextlib.suppress(ReferenceFailure):
             self.foreseen.keep(calls, self._natives(calls))
 
     def _natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
         columns = zip(*(call.tensors for call in calls), strict=True)
         # A single call whose arguments are only read needs no copy of them.
-        together = torch.stack if self.contract.mutated else stacked
-        storages = bring([together([tensor.storage for tensor in column]) for column in columns], self._device)
+        stack_storages = torch.stack if self.contract.mutated else stacked
+        storages = bring([stack_storages([tensor.storage for tensor in column]) for column in columns], self._device)
         results = self._results(storages, len(calls))
-        return self._evaluations(results, storages, _stretches(results))
+        return self._evaluations(results, storages, _slices_of_equal_shapes(results))
 
     def native_on(self, storages: Sequence[torch.Tensor], count: int) -> Evaluation | None:
-        """The same for calls whose arguments are stacked. Operators that write do so to these storages themselves.
+        """As :meth:`native`, for calls whose arguments are stacked. In-place operators write to these storages.
 
-        None where the shapes of the results differ.
+        None if the shapes of the results differ.
         """
         storages = bring(storages, self._device)
         results = self._results(storages, count)
-        if len(_stretches(results)) > 1:
+        if len(_slices_of_equal_shapes(results)) > 1:
             return None
         return self._evaluations(results, storages, [slice(0, count)])[0]
 
@@ -166,25 +167,28 @@ class Evaluator:
         return results
 
     def _evaluations(
-        self, results: list[list[Any]], storages: Sequence[torch.Tensor], stretches: Sequence[slice]
+        self, results: list[list[Any]], storages: Sequence[torch.Tensor], slices: Sequence[slice]
     ) -> list[Evaluation]:
-        """One for each stretch of calls. Brought to the arithmetic device with one wait for all."""
+        """One evaluation for each slice of calls, all copied to the arithmetic device with one wait."""
         found = [
             Evaluation(
                 results[part],
-                self._collected(results[part], [storage[part] for storage in storages]),
-                _shared(results[part.start], storages),
+                self._stacked_results(results[part], [storage[part] for storage in storages]),
+                _sharing_memory(results[part.start], storages),
             )
-            for part in stretches
+            for part in slices
         ]
         return found if self._arithmetic_device == self._device else self._brought(found)
 
     def _brought(self, found: Sequence[Evaluation]) -> list[Evaluation]:
-        """Copy all evaluations to the arithmetic device at once. Contiguous outputs become rows of stacked tensors."""
+        """Copy all evaluations to the arithmetic device at once.
+
+        There, contiguous outputs are rows of the stacked tensors.
+        """
         resolved = [[[_resolved(leaf) for leaf in row] for row in each.results] for each in found]
-        scattered = [leaf for rows in resolved for row in rows for leaf in row if _is_scattered(leaf)]
+        not_contiguous = [leaf for rows in resolved for row in rows for leaf in row if _is_not_contiguous(leaf)]
         collected = [tensor for each in found for tensor in each.tensors.values()]
-        brought = iter(bring([*collected, *map(_memory_of, scattered)], self._arithmetic_device))
+        brought = iter(bring([*collected, *map(_memory_of, not_contiguous)], self._arithmetic_device))
         tensors = [dict(zip(each.tensors, brought, strict=False)) for each in found]
         return [
             Evaluation(self._leaves_brought(rows, there, brought), there, each.shared)
@@ -205,24 +209,27 @@ class Evaluator:
     def _leaf_brought(
         self, leaf: Any, brought: torch.Tensor | None, call: int, memories: Iterator[torch.Tensor]
     ) -> Any:
-        if _is_scattered(leaf):
+        if _is_not_contiguous(leaf):
             return next(memories).as_strided(leaf.shape, leaf.stride(), 0)
         return leaf if brought is None else brought[call]
 
     def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
-        """One call in float64: what it returns, and the given storages that it wrote to. Passes on torch's errors."""
+        """One call in float64, made on the arithmetic device: the returned tensors and the written storages.
+
+        Raises torch's errors.
+        """
         with _float64_as_default():
-            return self._once(self._wide_case, storages, views, self._arithmetic_device)
+            return self._single_call(self._float64_case, storages, views, self._arithmetic_device)
 
     def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
-        """One call in the dtype of the case, likewise, on the device."""
+        """One call in the dtype of the case, made on the device: as :meth:`wide`."""
         if self._arithmetic_device != self._device:
             storages = bring(storages, self._device)
             views = [operators.view_of(storage, self.recipes[place]) for place, storage in enumerate(storages)]
-        found = self._once(self.case, storages, views, self._device)
+        found = self._single_call(self.case, storages, views, self._device)
         return dict(zip(found, bring(found.values(), self._arithmetic_device), strict=True))
 
-    def _once(
+    def _single_call(
         self,
         case: schema.Case,
         storages: Sequence[torch.Tensor],
@@ -230,14 +237,13 @@ class Evaluator:
         device: torch.device,
     ) -> Tensors:
         result = self._call(case, views, device)
-        found = self._collected([result], [storage.unsqueeze(0) for storage in storages])
+        found = self._stacked_results([result], [storage.unsqueeze(0) for storage in storages])
         return {place: tensor[0] for place, tensor in found.items()}
 
     def on(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
-        """What the operator returns for these tensors, in the places of a case's tensor arguments.
+        """The leaves that the operator returns for the case's arguments with these tensors.
 
-        The tensors lie on the arithmetic device.
-        Passes on torch's errors.
+        The tensors lie on the arithmetic device. Raises torch's errors.
         """
         return self._call(case, tensors, self._arithmetic_device)
 
@@ -247,12 +253,12 @@ class Evaluator:
             with torch.no_grad():
                 result = self.operator(*args, **kwargs)
         except RuntimeError as error:
-            if is_out_of_memory(error) and not isinstance(error, torch.OutOfMemoryError):  # from CUDA itself
+            if is_out_of_memory(error) and not isinstance(error, torch.OutOfMemoryError):  # raised by CUDA
                 raise torch.OutOfMemoryError(first_line(error)) from error
             raise
         return operators.flatten_outputs(result) if self.operator._schema.returns else []
 
-    def _collected(self, results: Sequence[Sequence[Any]], storages: Sequence[torch.Tensor]) -> Tensors:
+    def _stacked_results(self, results: Sequence[Sequence[Any]], storages: Sequence[torch.Tensor]) -> Tensors:
         found = {
             ResultPosition("output", position): stacked([result[position] for result in results])
             for position, leaf in enumerate(results[0])
@@ -264,11 +270,11 @@ class Evaluator:
 
 
 def stacked(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """``(n, *shape)``; a single tensor is not copied."""
+    """The tensors as one of shape ``(n, *shape)``; a single tensor is not copied."""
     return torch.stack(list(tensors)) if len(tensors) > 1 else tensors[0].unsqueeze(0)
 
 
-def _stretches(results: Sequence[Sequence[Any]]) -> list[slice]:
+def _slices_of_equal_shapes(results: Sequence[Sequence[Any]]) -> list[slice]:
     """Slices of consecutive calls whose results have the same shapes and dtypes."""
     kinds = [tuple(map(_signature, result)) for result in results]
     begins = [index for index in range(len(kinds)) if index == 0 or kinds[index] != kinds[index - 1]]
@@ -279,13 +285,13 @@ def _resolved(leaf: Any) -> Any:
     return leaf.resolve_conj().resolve_neg() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _is_scattered(leaf: Any) -> bool:
-    """Whether it is a tensor that is not contiguous."""
+def _is_not_contiguous(leaf: Any) -> bool:
+    """Whether the leaf is a tensor that is not contiguous."""
     return isinstance(leaf, torch.Tensor) and not leaf.is_contiguous()
 
 
 def _memory_of(leaf: torch.Tensor) -> torch.Tensor:
-    """Everything from a tensor's first element to its last."""
+    """The memory from a tensor's first element to its last, as a flat view."""
     span = 1 + sum((size - 1) * step for size, step in zip(leaf.shape, leaf.stride(), strict=True))
     return leaf.as_strided((span,), (1,), leaf.storage_offset())
 
@@ -296,20 +302,20 @@ def is_continuous(dtype: torch.dtype) -> bool:
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What exact results are computed in."""
+    """The dtype in which exact results are computed: float64 or complex128."""
     return torch.complex128 if dtype.is_complex else torch.float64
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message: torch's messages carry C++ stacks."""
+    """The first line of an error's message: torch's messages contain C++ stacks."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
-def _shared(leaves: Sequence[Any], storages: Sequence[torch.Tensor]) -> frozenset[int]:
+def _sharing_memory(leaves: Sequence[Any], storages: Sequence[torch.Tensor]) -> frozenset[int]:
     """Positions of returned tensors that share memory with an argument or one another.
 
-    torch's schema promises new memory also for operators that may return their argument (dropout, not training).
+    torch's schema promises new memory also for operators that may return their argument (dropout outside of training).
     """
     memory = [leaf.untyped_storage().data_ptr() if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
     taken = {storage.untyped_storage().data_ptr() for storage in storages}
@@ -322,7 +328,7 @@ def _signature(leaf: Any) -> Any:
 
 @contextmanager
 def _float64_as_default() -> Iterator[None]:
-    """Operators that make floats from integers (mean, sqrt, true division) then make float64."""
+    """Make float64 the default dtype, which operators return for integers (mean, sqrt, true division)."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -331,24 +337,24 @@ def _float64_as_default() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _widened(case: schema.Case) -> schema.Case:
-    """The case with float64 instead of lower float dtypes that are passed as arguments."""
-    args = tuple(_widened_argument(argument) for argument in case.args)
-    kwargs = {name: _widened_argument(argument) for name, argument in case.kwargs.items()}
+def _with_float64_dtypes(case: schema.Case) -> schema.Case:
+    """The case with float64 instead of other floating-point dtypes among its dtype arguments."""
+    args = tuple(_with_float64_dtype(argument) for argument in case.args)
+    kwargs = {name: _with_float64_dtype(argument) for name, argument in case.kwargs.items()}
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
 
 
-def _widened_argument(argument: schema.Argument) -> schema.Argument:
+def _with_float64_dtype(argument: schema.Argument) -> schema.Argument:
     if isinstance(argument, schema.DType):
         dtype = operators.torch_dtype(argument.value)
         return schema.DType(str(wide_dtype(dtype)).removeprefix("torch.")) if is_continuous(dtype) else argument
     if isinstance(argument, schema.Sequence):
-        return schema.Sequence(tuple(_widened_argument(item) for item in argument.items))
+        return schema.Sequence(tuple(_with_float64_dtype(item) for item in argument.items))
     return argument
 
 
 def inside_view(evaluator: Evaluator, position: int, storage: torch.Tensor) -> torch.Tensor:
-    """Which elements of an argument's storage its view covers."""
+    """Mask of the elements of an argument's storage that its view covers."""
     covered = torch.zeros(storage.shape, dtype=torch.bool, device=storage.device)
     operators.view_of(covered, evaluator.recipes[position]).fill_(True)
     return covered

@@ -14,8 +14,9 @@ Sizes = Mapping[int, int]
 
 
 def resized(case: schema.Case, sizes: Sizes, *, numbers: bool, ranges: bool = True) -> schema.Case:
-    """The case with other sizes. ``numbers``: integer arguments that equal a size change with it. ``ranges``: ranges of
-    drawn indices do.
+    """The case with other sizes.
+
+    ``numbers``: integer arguments that equal a size change with it. ``ranges``: ranges of drawn indices change too.
     """
     followed = sizes if ranges else {}
     return with_enumeration_arguments_of(
@@ -24,7 +25,7 @@ def resized(case: schema.Case, sizes: Sizes, *, numbers: bool, ranges: bool = Tr
 
 
 def mapped(case: schema.Case, change: Callable[[schema.Argument], schema.Argument]) -> schema.Case:
-    """With each argument changed."""
+    """The case with each argument replaced by ``change(argument)``."""
     args = tuple(change(argument) for argument in case.args)
     kwargs = {name: change(argument) for name, argument in case.kwargs.items()}
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
@@ -45,14 +46,14 @@ def _resized_argument(argument: schema.Argument, sizes: Sizes, numbers: bool, ra
 
 
 def _resized_fill(fill: schema.Fill, sizes: Sizes) -> schema.Fill:
-    """Indices into a dimension follow its size."""
+    """The fill; a range of indices that ends at a size changes with it."""
     if isinstance(fill, schema.Integers | schema.SortedIntegers) and fill.low == 0 and fill.high in sizes:
         return msgspec.structs.replace(fill, high=sizes[fill.high])
     return fill
 
 
 def strides_like(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The same order of dimensions and the same innermost step for another shape; what was expanded stays so."""
+    """Strides for another shape, with the same order of dimensions, innermost step and expanded dimensions."""
     found = list(strides)
     step = min((stride for stride in strides if stride), default=1)
     for dimension in sorted(range(len(strides)), key=lambda d: strides[d]):

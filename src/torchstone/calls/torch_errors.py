@@ -1,8 +1,8 @@
 """Tells which exceptions mean that torch refuses a call, and whether a lack of device memory counts.
 
-A candidate on the same device can take memory. So a judge must not take "out of memory" for a refusal without asking
-who holds the memory: otherwise a candidate could have checks skipped. Code that takes a refusal for an answer catches
-:func:`operator_errors`.
+A candidate on the same device can take memory. So a judge must not treat "out of memory" as a refusal without checking
+which process holds the memory. Otherwise a candidate could cause checks to be skipped. Code that handles a refusal
+catches :func:`operator_errors`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _OUT_OF_MEMORY_TEXTS = (
     "CUDNN_STATUS_NOT_INITIALIZED",
     "CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
 )
-"""Messages of CUDA's libraries for a lack of memory that torch's own allocator did not meet. "Not initialized" is said
-of a handle that cannot be made."""
+"""Parts of the messages of CUDA and its libraries when they, not torch's allocator, lack memory. "Not initialized"
+means that a library handle could not be created."""
 
 
-class _Policy:
-    """The policy of this process: a judge has one thread that calls torch's operators."""
+class _MemoryPolicy:
+    """How this process treats a lack of device memory. Only one thread of a judge calls torch's operators."""
 
     excuses: Callable[[], bool] | None = None
-    """Whether a lack of memory counts as a refusal. None: always, since no other process uses the device."""
+    """Called when memory is lacking: whether that counts as a refusal. None: always, as no other process uses the
+    device."""
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
@@ -44,21 +45,21 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def operator_errors() -> tuple[type[Exception], ...]:
-    """What to catch where a refusal of torch is an answer: ``except operator_errors():``.
+    """The exceptions by which torch refuses a call, for ``except operator_errors():``.
 
-    Python evaluates it when there is an error. A lack of memory that does not count as a refusal is not caught.
+    Python evaluates this when an exception is raised. Not included is a lack of memory that is no refusal.
     """
     error = sys.exception()
-    if is_out_of_memory(error) and _Policy.excuses is not None and not _Policy.excuses():
+    if is_out_of_memory(error) and _MemoryPolicy.excuses is not None and not _MemoryPolicy.excuses():
         return ()
     return OPERATOR_ERRORS
 
 
 @contextmanager
 def excusing_shortage_if(excuses: Callable[[], bool]) -> Iterator[None]:
-    """Inside, a lack of device memory counts as a refusal only if this function says so at that moment."""
-    before, _Policy.excuses = _Policy.excuses, excuses
+    """Within the context, a lack of device memory counts as a refusal only if ``excuses`` then returns True."""
+    before, _MemoryPolicy.excuses = _MemoryPolicy.excuses, excuses
     try:
         yield
     finally:
-        _Policy.excuses = before
+        _MemoryPolicy.excuses = before

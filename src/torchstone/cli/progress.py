@@ -335,7 +335,7 @@ class _PlainCount:
 
     def tell(self, done: int, total: int) -> None:
         now = self._clock()
-        if now - self._last_printed < _SECONDS_BETWEEN_LINES:
+        if not done or now - self._last_printed < _SECONDS_BETWEEN_LINES:
             return
         self._last_printed = now
         left = (now - self._began) / done * (total - done)

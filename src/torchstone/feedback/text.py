@@ -144,7 +144,8 @@ def _failed_case(case: FailedCase, operator: str, number: int | None) -> Iterato
     if case.wrong is not None:
         yield from (f"  {line}" for line in _wrong(case.wrong, case))
     if case.file:
-        yield f"  at {case.file}, line {case.line}: {case.source_line}".rstrip(": ")
+        line = f", line {case.line}" if case.line is not None else ""
+        yield f"  at {case.file}{line}" + (f": {case.source_line}" if case.source_line else "")
     if case.also_with:
         yield "  also with: " + "; ".join(map(_arguments, case.also_with))
 

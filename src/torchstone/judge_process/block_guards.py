@@ -23,11 +23,11 @@ class GuardFinding(NamedTuple):
     reason: Literal["bounds", "aliasing"]
     message: str
     call: int | None = None
-    """Which of the block's calls, where it can be said."""
+    """Index of the call in the block. None: not known."""
 
 
 class BlockGuard(Protocol):
-    """Looks at what a block of calls left behind; says what is wrong with it, or nothing."""
+    """A check of a block's arguments and results. Returns what is wrong, or None."""
 
     def examine(self, block: BlockResults) -> GuardFinding | None: ...
 
@@ -42,8 +42,8 @@ class BandGuard:
     def examine(self, block: BlockResults) -> GuardFinding | None:
         layout = block.layout
         rows = block.arena.view(block.count, layout.pitch_bytes)
-        torn = [(rows[:, start:end] != block.row[start:end]).any() for start, end in layout.bands]
-        found = torch.stack(torn).tolist()
+        changed = [(rows[:, start:end] != block.row[start:end]).any() for start, end in layout.bands]
+        found = torch.stack(changed).tolist()
         if not any(found):
             return None
         band = found.index(True)
@@ -52,19 +52,19 @@ class BandGuard:
 
 
 class OwnMemoryGuard:
-    """Proves that a result is not memory of its own, although the operator promises a new tensor.
+    """Proves that a result shares memory, although the operator promises a new tensor.
 
     A result must not lie in an argument. Two results of a block must not overlap: the next call would destroy the
-    last result. No element of a result may lie on another (an expanded tensor). Nor may a result lie in a kept result
-    of an earlier block (:mod:`torchstone.judge_process.retained_results`).
+    last result. No two elements of a result may share memory (an expanded tensor). Nor may a result lie in a kept
+    result of an earlier block (:mod:`torchstone.judge_process.retained_results`).
 
-    The guard looks at the addresses and strides that the worker names. These may be false. So on the CPU,
-    for one call of each block, the judge also overwrites arguments and results: memory that changes with them is the
-    same memory. Of results whose elements interleave only the beginning is compared.
+    The guard looks at the addresses and strides that the worker reports. These may be false. So on the CPU the judge
+    also overwrites the arguments and results of one call of each block. What changes with them is the same memory. Of
+    results whose elements interleave only the beginning is compared.
     """
 
     def examine(self, block: BlockResults) -> GuardFinding | None:
-        found = self._in_argument(block) or self._on_top_of_each_other(block) or self._within_itself(block)
+        found = self._lies_in_argument(block) or self._results_overlap(block) or self._elements_overlap(block)
         if found is None and block.hidden_alias is not None:
             message = "a result and an argument change together; expected a new tensor"
             return GuardFinding("aliasing", message, block.hidden_alias)
@@ -73,7 +73,7 @@ class OwnMemoryGuard:
             return GuardFinding("aliasing", message)
         return found
 
-    def _in_argument(self, block: BlockResults) -> GuardFinding | None:
+    def _lies_in_argument(self, block: BlockResults) -> GuardFinding | None:
         for call, position, address, _ in _fresh_results(block):
             offset = block.arena_offset(address)
             argument = None if offset is None else block.layout.argument_at(offset)
@@ -82,17 +82,19 @@ class OwnMemoryGuard:
                 return GuardFinding("aliasing", f"output {position} lies {where}; expected a new tensor", call)
         return None
 
-    def _on_top_of_each_other(self, block: BlockResults) -> GuardFinding | None:
+    def _results_overlap(self, block: BlockResults) -> GuardFinding | None:
         ordered = sorted(_fresh_results(block), key=lambda result: result.address)
         for one, other in itertools.pairwise(ordered):
             if one.address == other.address or one.address + one.contiguous_bytes > other.address:
-                who = f"outputs {one.position} and {other.position}" + (
+                outputs = f"outputs {one.position} and {other.position}" + (
                     "" if one.call == other.call else " of two calls"
                 )
-                return GuardFinding("aliasing", f"{who} lie in the same memory; expected a new tensor each", other.call)
+                return GuardFinding(
+                    "aliasing", f"{outputs} lie in the same memory; expected a new tensor each", other.call
+                )
         return None
 
-    def _within_itself(self, block: BlockResults) -> GuardFinding | None:
+    def _elements_overlap(self, block: BlockResults) -> GuardFinding | None:
         for call, places in enumerate(block.done.places):
             for position, (place, output) in enumerate(zip(places, block.layout.new_tensors, strict=True)):
                 shape = block.shape_of(place, position)
@@ -126,7 +128,7 @@ class ViewGuard:
 
 
 PLACE_GUARDS: tuple[BlockGuard, ...] = (OwnMemoryGuard(), ViewGuard())
-"""Those that look at where results lie."""
+"""The guards that check where results lie. A captured block runs them once, when it is recorded."""
 BLOCK_GUARDS: tuple[BlockGuard, ...] = (BandGuard(), *PLACE_GUARDS)
 
 
@@ -135,7 +137,7 @@ class _Result(NamedTuple):
     position: int
     address: int
     contiguous_bytes: int
-    """Zero where its elements leave room for others in between."""
+    """0 if it is not contiguous: another result may lie in its gaps."""
 
 
 def _fresh_results(block: BlockResults) -> list[_Result]:
@@ -149,10 +151,10 @@ def _fresh_results(block: BlockResults) -> list[_Result]:
 
 
 def _overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two elements may lie on one another: some dimension steps less far than the ones below it reach."""
-    reach = 1
+    """Whether two elements may share memory: a stride is smaller than the span of dimensions with smaller strides."""
+    extent = 1
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1):
-        if stride < reach:
+        if stride < extent:
             return 0 not in shape
-        reach = stride * (size - 1) + reach
+        extent = stride * (size - 1) + extent
     return False

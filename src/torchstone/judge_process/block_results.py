@@ -16,16 +16,17 @@ from torchstone.supervisor.result_reading import Span
 from torchstone.supervisor.worker_failures import BadReplyError
 
 _MOST_DIMENSIONS = 64
-_MOST_BYTES = 1 << 62
-"""Of a tensor as it would be without dimensions of size 0: torch multiplies the others even where there are such."""
+"""Most dimensions of a result."""
+_MOST_SHAPE_BYTES = 1 << 62
+"""Most bytes of a result, sizes of 0 counted as 1: torch multiplies the other sizes even if one of them is 0."""
 
 
 ResultStrides = tuple[int, tuple[int, ...] | None]
-"""Which new tensor of a call, and its strides; None: contiguous."""
+"""Position of a tensor among the new tensors of a call, and its strides (None: contiguous)."""
 
 
 class BlockResults:
-    """What a block of calls left behind: arguments and results, once the judge has copied them into its own memory."""
+    """Arguments and results of a block of calls, copied into the judge's own memory."""
 
     def __init__(
         self, layout: CallLayout, done: Done, count: int, arena: torch.Tensor, arena_address: int, row: torch.Tensor
@@ -35,126 +36,131 @@ class BlockResults:
         self.done = done
         self.count = count
         self.arena = arena
-        """The arguments, and the bands around them, as the calls left them."""
+        """The arguments, and the bands around them, after the calls."""
         self.row = row
-        """What was in each row before the arguments were written to it."""
+        """The random bytes of every row before arguments were written to it. The bands must still hold them."""
         self.elapsed_ns = 0
         self.completing_ns = 0
-        """How long it took until the results were in memory: nobody's clock but the judge's has that."""
+        """Time in which the system provided result pages that were not present. Only the judge's clock measures it."""
         self.hidden_alias: int | None = None
-        """A call whose arguments changed when its results were overwritten, wherever it said that they lie."""
+        """A call whose arguments and results share memory, whatever addresses the worker reported. None: not seen."""
         self.on_kept: int | None = None
-        """A call with a result in the memory of an earlier one that its owner still has."""
+        """A call with a result in the memory of a kept result of an earlier block. None: there is none."""
         _check_counts(done, count, len(layout.new_tensors))
-        self._new: list[list[Any]] = [[None] * len(layout.new_tensors) for _ in range(count)]
+        self._new_tensors: list[list[Any]] = [[None] * len(layout.new_tensors) for _ in range(count)]
         self.spans: list[Span] = []
-        """What is to be read from the worker: results with elements that do not lie in the arena."""
-        self._read: list[tuple[int, int]] = []
+        """The memory to read from the worker: results with elements that do not lie in the arena."""
+        self._calls_of_spans: list[tuple[int, int]] = []
+        """Call and position of each span."""
         self._in_arena: list[tuple[int, int, slice]] = []
         self.copies: Iterable[torch.Tensor] = ()
-        self._bytes: list[torch.Tensor] = []
+        self._copied_bytes: list[torch.Tensor] = []
         for index, places in enumerate(done.places):
             for position, place in enumerate(places):
-                self._note(index, position, place)
+                self._add_result(index, position, place)
 
     @property
     def claimed_ns(self) -> int:
-        """What the worker says that the calls took, and what they left to be done."""
+        """The time of the calls by the worker's clock, plus :attr:`completing_ns`."""
         return self.done.claimed_ns + self.completing_ns
 
     @property
     def lying(self) -> set[ResultStrides]:
-        """How results lie, each way once."""
+        """The distinct strides of the block's results."""
         return {
             (position, None if place.strides is None else tuple(place.strides))
             for places in self.done.places
             for position, place in enumerate(places)
         }
 
-    def _note(self, index: int, position: int, place: ResultAddress) -> None:
+    def _add_result(self, index: int, position: int, place: ResultAddress) -> None:
+        """Decide where a result's bytes come from: it has none, the arena, or the worker's memory."""
         native = self.layout.new_tensors[position].native
         shape = self.shape_of(place, position)
         size_bytes = _span_bytes(place, shape, native.dtype)
         offset = self.arena_offset(place.address)
         if size_bytes == 0:
-            self._new[index][position] = _empty(native, shape)
+            self._new_tensors[index][position] = _empty(native, shape)
         elif offset is not None:
             if offset + size_bytes > self.arena.numel():
                 raise BadReplyError("a result that begins in an argument and ends nowhere")
             self._in_arena.append((index, position, slice(offset, offset + size_bytes)))
-        elif size_bytes > MOST_SPARSE * self._limit_bytes(shape, native):
+        elif size_bytes > MOST_SPARSE * self._checked_bytes(shape, native):
             raise BadReplyError("a result that is scattered over more memory than is read")
         else:
             self.spans.append(Span(place.address, size_bytes))
-            self._read.append((index, position))
+            self._calls_of_spans.append((index, position))
 
     def shape_of(self, place: ResultAddress, position: int) -> Sequence[int]:
-        """The shape of a result, told by the worker where it depends on the values."""
+        """The shape of a result: the declared one, or that of the reply if it depends on the values."""
         declared: Sequence[int] = self.layout.new_tensors[position].native.shape
         if not self.layout.is_dynamic or place.shape is None:
             return declared
         itemsize = self.layout.new_tensors[position].native.dtype.itemsize
         largest = math.prod(max(1, size) for size in place.shape) * itemsize
-        if len(place.shape) > _MOST_DIMENSIONS or any(size < 0 for size in place.shape) or largest > _MOST_BYTES:
+        if len(place.shape) > _MOST_DIMENSIONS or any(size < 0 for size in place.shape) or largest > _MOST_SHAPE_BYTES:
             raise BadReplyError("a shape that no tensor has")
         return place.shape
 
     def contiguous_bytes(self, place: ResultAddress, position: int) -> int:
-        """Bytes of a result that no other can share; zero where its elements leave room for others in between."""
+        """Bytes of a contiguous result; 0 for others, because another result may lie in their gaps."""
         itemsize = self.layout.new_tensors[position].native.dtype.itemsize
         return math.prod(self.shape_of(place, position)) * itemsize if place.strides is None else 0
 
-    def _limit_bytes(self, shape: Sequence[int], native: torch.Tensor) -> int:
+    def _checked_bytes(self, shape: Sequence[int], native: torch.Tensor) -> int:
+        """Bytes of a result's elements. Raises BadReplyError if they are more than the arguments allow for."""
         size_bytes = math.prod(shape) * native.dtype.itemsize
         if size_bytes > self.layout.largest_bytes:
             raise BadReplyError(f"a result of {size_bytes} bytes, more than the arguments allow for")
         return size_bytes
 
     def read_of(self, index: int) -> tuple[list[Span], list[torch.Tensor]]:
-        """The spans that results of one call were read from, and the bytes that were found there."""
-        mine = [place for place, (call, _) in enumerate(self._read) if call == index]
-        return [self.spans[place] for place in mine], [self._bytes[place] for place in mine]
+        """The spans of one call's results, and the bytes that were read there."""
+        own = [place for place, (call, _) in enumerate(self._calls_of_spans) if call == index]
+        return [self.spans[place] for place in own], [self._copied_bytes[place] for place in own]
 
     def own_spans_of(self, index: int) -> list[Span]:
-        """Where the results of one call lie; nothing, if not all of them are memory of their own without gaps."""
+        """The spans of one call's results; empty unless all of them are new tensors and contiguous."""
         plain = all(
             output.fresh and place.strides is None
             for place, output in zip(self.done.places[index], self.layout.new_tensors, strict=True)
         )
-        return [span for span, (call, _) in zip(self.spans, self._read, strict=True) if call == index and plain]
+        return [
+            span for span, (call, _) in zip(self.spans, self._calls_of_spans, strict=True) if call == index and plain
+        ]
 
     def call_of(self, span: int) -> int:
-        """Whose result a span is."""
-        return self._read[span][0]
+        """The call whose result lies in a span."""
+        return self._calls_of_spans[span][0]
 
     def unpack(self) -> None:
-        """See what was copied as tensors. Apart from copying, which is on the clock where there is a device."""
-        self._bytes = list(self.copies)
-        there = [(index, position, self.arena[where].clone()) for index, position, where in self._in_arena]
-        read = [(*which, copy) for which, copy in zip(self._read, self._bytes, strict=True)]
-        for index, position, copy in there + read:
+        """Make tensors of the copied bytes. Separate from copying, which is timed on a device."""
+        self._copied_bytes = list(self.copies)
+        in_arena = [(index, position, self.arena[where].clone()) for index, position, where in self._in_arena]
+        outside = [(*which, copy) for which, copy in zip(self._calls_of_spans, self._copied_bytes, strict=True)]
+        for index, position, copy in in_arena + outside:
             place, native = self.done.places[index][position], self.layout.new_tensors[position].native
             shape = self.shape_of(place, position)
-            self._new[index][position] = _seen_as(copy, place, shape, native.dtype)
+            self._new_tensors[index][position] = _as_tensor(copy, place, shape, native.dtype)
 
     def outputs(self, index: int) -> list[Any]:
         """The leaves that a call returned."""
-        told = self.done.plain_values[index] if self.done.plain_values else ()
-        plain = [received_plain(value) for value in told]
-        return self.layout.outputs_in(self.arena, index, self._new[index], plain)
+        reported = self.done.plain_values[index] if self.done.plain_values else ()
+        plain = [received_plain(value) for value in reported]
+        return self.layout.outputs_in(self.arena, index, self._new_tensors[index], plain)
 
     def inputs_after(self, index: int) -> list[torch.Tensor]:
-        """The storages of a call's tensor arguments as they were when it was over."""
+        """The storages of a call's tensor arguments after the call."""
         return self.layout.inputs_in(self.arena, index)
 
     def arena_offset(self, address: int) -> int | None:
-        """Where in the arena an address of the worker's is."""
+        """The offset in the arena of an address of the worker; None: it lies elsewhere."""
         offset = address - self._arena_address
         return offset if 0 <= offset < self.arena.numel() else None
 
 
 def _check_counts(done: Done, calls: int, new_tensors: int) -> None:
-    """A reply speaks of the calls that were asked for, and of no others."""
+    """Raise BadReplyError unless the reply describes the requested calls, and no others."""
     if done.odd_call is not None:
         if not 0 <= done.odd_call < calls or done.places:
             raise BadReplyError("a reply about calls that were not asked for")
@@ -166,7 +172,7 @@ def _check_counts(done: Done, calls: int, new_tensors: int) -> None:
 
 
 def _span_bytes(place: ResultAddress, shape: Sequence[int], dtype: torch.dtype) -> int:
-    """Bytes from the first element of a result to its last. What strides it names is checked even if it has none."""
+    """Bytes from the first element of a result to its last. Checks the strides, those of an empty result as well."""
     strides = place.strides
     if strides is not None and (len(strides) != len(shape) or any(stride < 0 for stride in strides)):
         raise BadReplyError("strides that no tensor of this shape has")
@@ -179,16 +185,16 @@ def _span_bytes(place: ResultAddress, shape: Sequence[int], dtype: torch.dtype) 
 def _empty(native: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     try:
         return native.new_empty(tuple(shape))
-    except (RuntimeError, TypeError, ValueError, OverflowError) as error:  # it allocates nothing: the reply's doing
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:  # nothing is allocated: the shape is wrong
         raise BadReplyError("a shape that no tensor has") from error
 
 
-def _seen_as(copy: torch.Tensor, place: ResultAddress, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """The tensor in a copy of its bytes."""
+def _as_tensor(copy: torch.Tensor, place: ResultAddress, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A result as a tensor over the copy of its bytes."""
     if copy.storage_offset() % dtype.itemsize:
         copy = copy.clone()
     flat = copy.view(dtype)
-    try:  # nothing is allocated or read: what torch does not like is what the reply said
+    try:  # nothing is allocated or read: an error means that the reply is wrong
         if place.strides is None:
             return flat.view(tuple(shape))
         return flat.as_strided(tuple(shape), place.strides, flat.storage_offset())

@@ -1,6 +1,6 @@
 """A worker prepared for one case, with the memory that the judge and the worker share.
 
-Fills that memory (an *arena*) with new values and garbage and lets the worker call. Takes a private copy of
+Fills that memory (an *arena*) with new values and garbage, and has the worker make the calls. Takes a private copy of
 arguments and results before anything is compared, so that later writes of the worker change nothing.
 """
 
@@ -34,15 +34,16 @@ from torchstone.supervisor.worker_failures import BadReplyError, WorkerEndedErro
 from torchstone.supervisor.worker_handle import Worker
 from torchstone.transfer import bring
 
-_SMALL_BYTES = KEPT_ARENA_BYTES
-"""Arguments and results that a worker may hold on to while it stands still. Never an arena that is freed meanwhile."""
+_UNAWAITED_RELEASE_BYTES = KEPT_ARENA_BYTES
+"""Most bytes of buffers whose release is not awaited. A larger arena is freed after its case, so the worker must have
+released it."""
 
 
 class BoundWorker:
     """A worker, a case, and the buffers of up to ``sets`` calls.
 
     The judge draws and compares on the *arithmetic device* (:mod:`torchstone.judging.arithmetic_device`). What is
-    presented comes from there, and what was read goes there.
+    written to the buffers comes from there, and results are copied to it.
     """
 
     def __init__(
@@ -71,20 +72,20 @@ class BoundWorker:
         self.is_bound = False
         """Whether the worker sees the buffers."""
         self.lying: set[ResultStrides] = set()
-        """How results of any call lay."""
+        """The distinct strides of the results of all calls so far."""
         self._retained = RetainedResults()
-        self._judges_cores = os.sched_getaffinity(0)
+        self._judge_cores = os.sched_getaffinity(0)
         self._overwritten: tuple[Sequence[Span], torch.Tensor] | None = None
-        """Where the results of the last block lie, and what was written over them."""
+        """The spans of the last block's results, and the garbage that was written over them."""
         self.counts_core_time = False
-        """Whether the time of a block is that for which the worker had its core, as far as that can be known."""
+        """Whether a block's time is that for which the worker had its core, where :class:`CoreTime` can measure it."""
         self.is_warm = False
-        """Whether arguments and memory for results are to lie in the caches of the worker's core. The judge writes them
-        there, and goes back to its own cores before the clock runs."""
+        """Whether the judge writes arguments and garbage on the worker's core, so that they lie in its caches. It
+        goes back to its own cores before the clock starts."""
         self.keeps_results = True
-        """Whether results of earlier blocks are watched while later calls are made. It takes time."""
+        """Whether the worker keeps results of earlier blocks, to check that later calls do not change them."""
         self.has_stated_shapes_only = False
-        """Whether the kernel is called with no other shapes than its case's, not even where nobody looks at results."""
+        """Whether the kernel is called with its case's shapes only, also in calls whose results are not compared."""
         try:
             if worker.reader is None:
                 worker.reader = CopyingReader(worker) if self._is_copied else open_reader(worker.pid, device)
@@ -95,12 +96,12 @@ class BoundWorker:
             raise
 
     def bind(self, deadline: float) -> None:
-        """Give the worker its view of the buffers."""
+        """Give the worker its view of the buffers, and wait until it has it."""
         self.bind_ahead(deadline)
         self.worker.settle(deadline)
 
     def bind_ahead(self, deadline: float) -> None:
-        """The same, when the worker is next asked for something."""
+        """Send the bind command; the worker carries it out before the next command."""
         command = Bind(
             secrets.token_hex(8),
             self._case,
@@ -122,16 +123,16 @@ class BoundWorker:
         self._arena_address = reply.arena_address
 
     def present(self, calls: Sequence[DrawnCall]) -> None:
-        """Write the calls' inputs into the buffers, and random garbage in between."""
+        """Write the calls' arguments into the buffers, and random garbage into the bands between them."""
         if self.is_warm:
-            self._judges_cores = os.sched_getaffinity(0)
+            self._judge_cores = os.sched_getaffinity(0)
             os.sched_setaffinity(0, self.worker.cores)
         self.buffers.write(calls)
-        if not self.buffers.is_elsewhere:  # a copy from the host is over when it returns
+        if not self.buffers.is_elsewhere:  # else the copy from the arithmetic device has ended when it returns
             self.finish_device_work()
 
     def take_down(self, done: Done, count: int) -> BlockResults:
-        """What a reply says about calls, in front of a private copy of their arguments."""
+        """The block that a reply describes, with a private copy of its arguments but not of its results."""
         block = BlockResults(
             self.layout, done, count, self.buffers.rows(count).clone(), self._arena_address, self.buffers.row
         )
@@ -140,7 +141,7 @@ class BoundWorker:
 
     @property
     def records_graphs(self) -> bool:
-        """Whether calls can be recorded as graphs of the device: these read arguments where the judge put them."""
+        """Whether calls can be recorded as CUDA graphs: these read arguments where the judge has written them."""
         return self.on_device and not self._is_copied
 
     @property
@@ -156,12 +157,12 @@ class BoundWorker:
         meanwhile: Meanwhile | None = None,
         repeats: int = 1,
     ) -> BlockResults:
-        """Let the worker make the first ``count`` calls; the judge's clock runs as long as the worker does.
+        """Have the worker make the first ``count`` calls, timed by the judge's clock, and copy their results.
 
-        The clock starts before the worker is released. It stops when every process of the worker stands still again.
-        So a candidate cannot work off the clock, neither before the command nor after the reply. A device does not
-        stop with its process: there the clock runs until the judge holds its copy of the results. Unfinished work is
-        either on the clock or missing in the copy. The cost of this is the same for every party.
+        The clock starts before the worker is resumed. It stops when every process of the worker is paused again. So a
+        candidate cannot do untimed work, neither before the command nor after the reply. A device does not stop with
+        its process: there the clock runs until the judge has copied the results. Unfinished work is either timed or
+        missing in the copy. The cost of this is the same for every party.
         """
         keep = self._retained.choose() if self.keeps_results else ()
         command = Call(
@@ -179,11 +180,11 @@ class BoundWorker:
         block = self._call(command, deadline, to_be_compared=True, meanwhile=meanwhile)
         block.unpack()
         block.on_kept = self._retained.covered_by(block)
-        self._take_back(block)
+        self._overwrite_and_check(block)
         return block
 
     def time(self, count: int, deadline: float, pretend: bool, chain: Chain | None = None) -> BlockResults:
-        """The same for the reference and the shim, which have nothing to gain: their results are not compared."""
+        """Like :meth:`call`, for the reference or (``pretend``) the shim. Their results are not compared."""
         command = Call(secrets.token_hex(8), 0, count, pretend, () if pretend else self._retained.choose(), chain)
         block = self._call(command, deadline, to_be_compared=False)
         self._overwrite(block)
@@ -192,15 +193,18 @@ class BoundWorker:
         return block
 
     def can_wear(self, budget_ns: int) -> bool:
-        """Whether there is time for :meth:`wear`. Not for operators that write to arguments: a kernel that gets its own
-        results as arguments may rightly refuse them.
+        """Whether :meth:`wear` can make calls within the budget. Not for operators that write to arguments: there a
+        kernel would get its own results as arguments, and may refuse them.
         """
         return self._retained.calls_within(budget_ns) > 0 and not operators.contract_of(self._case).mutated
 
     def wear(
         self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float, meanwhile: Meanwhile | None = None
     ) -> None:
-        """Have the worker make these calls again and again, as often as fits: what it has kept must stay as it is."""
+        """Have the worker repeat these calls as often as fits into the budget, without comparing their results.
+
+        They must not change the results that the worker keeps, which :meth:`release` checks.
+        """
         blocks = -(-self._retained.calls_within(budget_ns) // len(calls))
         if not blocks:
             return
@@ -218,7 +222,7 @@ class BoundWorker:
         self, command: Call, deadline: float, to_be_compared: bool, meanwhile: Meanwhile | None = None
     ) -> BlockResults:
         if self.is_warm:
-            os.sched_setaffinity(0, self._judges_cores)
+            os.sched_setaffinity(0, self._judge_cores)
         self.worker.post(command, deadline)
         if self.counts_core_time:
             self._core_time.begin(self.worker.held_threads)
@@ -236,7 +240,7 @@ class BoundWorker:
             raise CandidateFailedError(reply)
         if not isinstance(reply, Done):
             raise BadReplyError(f"expected the calls to be done, got {type(reply).__name__}")
-        block = self._take_down(reply, command.count, copies=to_be_compared or reads_at_once)
+        block = self._copied_block(reply, command.count, copies=to_be_compared or reads_at_once)
         if reads_at_once:
             self.finish_device_work()
             elapsed_ns = time.perf_counter_ns() - began
@@ -245,10 +249,10 @@ class BoundWorker:
         return block
 
     def _completing_ns(self, spans: Sequence[Span]) -> int:
-        """How long it takes until the results are in memory, and not only promised.
+        """Nanoseconds in which the system provides pages of results that are allocated but not present.
 
-        After they were read, which provides nothing, and after it was seen whose memory they share: providing a page
-        ends that.
+        Called after the results were read, which provides no page. Also after the check for memory that they share:
+        providing a page ends the sharing.
         """
         if not isinstance(self._reader, HostReader):
             return 0
@@ -258,8 +262,8 @@ class BoundWorker:
             self.worker.check_alive()
             raise BadReplyError(f"a result in memory that cannot be had: {error}") from error
 
-    def _take_down(self, done: Done, count: int, copies: bool) -> BlockResults:
-        """A private copy of everything that the calls left: arguments from the arena, results from where they lie."""
+    def _copied_block(self, done: Done, count: int, copies: bool) -> BlockResults:
+        """The block that a reply describes, with private copies of arguments and (``copies``) of results."""
         block = BlockResults(self.layout, done, count, self.buffers.rows(count), self._arena_address, self.buffers.row)
         self.lying |= block.lying
         if not copies:
@@ -282,13 +286,11 @@ class BoundWorker:
 
     @property
     def keeps_arguments(self) -> bool:
-        """Whether arguments that nobody writes to are still there after a block: on the host the judge itself spoils
-        those of one call.
-        """
+        """Whether the judge leaves arguments unchanged after a block. On the CPU it overwrites those of one call."""
         return self.on_device
 
-    def _take_back(self, block: BlockResults) -> None:
-        """Overwrite what has been read, as its owner may, and see whether anything else changes with it."""
+    def _overwrite_and_check(self, block: BlockResults) -> None:
+        """Overwrite the results that were read, as their owner may, and check whether arguments change with them."""
         # A device allocation of the worker's is not the arena: the driver exports no memory twice.
         if self.on_device or not block.spans or not any(output.fresh for output in self.layout.new_tensors):
             self._overwrite(block)
@@ -301,6 +303,7 @@ class BoundWorker:
             block.hidden_alias = index
 
     def _overwrite(self, block: BlockResults) -> None:
+        """Write garbage over the results. The time that missing pages take is added to the block's time."""
         if not block.spans:
             return
         block.completing_ns = self._completing_ns(block.spans)
@@ -313,12 +316,12 @@ class BoundWorker:
             self.worker.check_alive()
             raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
         self._retained.note(block, shift)
-        if not self.buffers.is_elsewhere:  # else the next present or release waits for it, one wait on the device less
+        if not self.buffers.is_elsewhere:  # else the next present or release waits for it: one wait less
             self.finish_device_work()
 
     def _warm_results(self) -> None:
-        """Write once more what was written over the last results, in whose memory the next ones will lie. Nothing else
-        changes: the worker stands still, and has them until its next block begins.
+        """Write the same garbage over the last results again, so that their memory lies in the core's caches: the next
+        results are expected there. The worker is paused, and keeps that memory until its next block begins.
         """
         if self._overwritten is not None:
             try:
@@ -328,7 +331,7 @@ class BoundWorker:
                 raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
 
     def _results_follow_arguments(self, block: BlockResults, index: int) -> bool:
-        """Whether results of a call change when its arguments do. The call's arguments are no longer needed.
+        """Whether results of a call change when its arguments do. Overwrites the arguments, which are no longer needed.
 
         This is the opposite direction of overwriting results. A private mapping of the arena is copied only when it
         is written to; until then it shows what is written to the arena.
@@ -340,7 +343,7 @@ class BoundWorker:
         return any(not torch.equal(one, other) for one, other in zip(copies, again, strict=True))
 
     def attribute(self, deadline: float, with_kernels: bool) -> Attribution | Failed:
-        """Have the worker tell what did the work of one call."""
+        """Have the worker report which operators and device kernels do the work of one call."""
         reply = self.worker.ask(Attribute(secrets.token_hex(8), with_kernels), deadline)
         self.worker.freeze()
         if isinstance(reply, Failed):
@@ -350,27 +353,27 @@ class BoundWorker:
         return reply.attribution
 
     def device_latency_ns(self) -> int:
-        """How long the judge waits for next to nothing on the device: long, if someone else keeps it busy."""
+        """Nanoseconds of a copy of one byte on the device: many, if other work keeps the device busy."""
         began = time.perf_counter_ns()
         self.buffers.garbage[:1].clone()
         self.finish_device_work()
         return time.perf_counter_ns() - began
 
     def finish_device_work(self) -> None:
-        """The judge's own device work must be over before the worker's clock starts, and before a copy is read."""
+        """Wait for the judge's own device work: before the worker's clock starts, and before a copy is read."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
     def release(self, deadline: float) -> None:
-        """Have the worker let go of the buffers, so that it can be bound to another case.
+        """Have the worker release the buffers, so that it can be bound to another case.
 
-        Raises LostResultError if a result that it has kept is not what it was.
+        Raises LostResultError if a result that it keeps was changed or freed.
         """
-        self.finish_device_work()  # of results that it may free now
+        self.finish_device_work()  # it may use results that the worker frees now
         self._retained.check(self._reader, self.buffers.garbage)
         self._retained = RetainedResults()
         self.worker.send_ahead(Release(secrets.token_hex(8)), deadline, _take_released)
-        if self.sets * self.layout.footprint_bytes > _SMALL_BYTES:  # what is small it may have until it is asked again
+        if self.sets * self.layout.footprint_bytes > _UNAWAITED_RELEASE_BYTES:  # small ones: before its next command
             self.worker.settle(deadline)
         self._reader.let_go()
         self._overwritten = None

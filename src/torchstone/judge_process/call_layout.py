@@ -14,12 +14,13 @@ from torchstone.judging import DrawnCall, Expected, batched_view
 from torchstone.protocol.tensor_places import Output, Placement
 
 _ALIGNMENT = 512
+"""Bytes: every argument begins at a multiple of this in its row."""
 _BAND_BYTES = 512
-"""Between any two buffers, before the first and behind the last."""
+"""Fewest bytes of a band: between two arguments of a row, before the first and behind the last."""
 
 
 class View(NamedTuple):
-    """Where a result that is a view of an argument lies within a row, and how."""
+    """A result that must be a view of an argument: its offset in the row, its strides, and which argument."""
 
     offset_bytes: int
     strides: tuple[int, ...]
@@ -30,43 +31,44 @@ class CallLayout:
     """Where each tensor argument of a call lies. Calls follow one another at a fixed pitch, each in a *row*."""
 
     def __init__(self, case: schema.Case, expected: Expected) -> None:
-        self._end = _BAND_BYTES
+        self._end_bytes = _BAND_BYTES
         self.bands: list[tuple[int, int]] = [(0, _BAND_BYTES)]
-        """Where in a row nothing lies: bytes that no kernel may change."""
+        """Begin and end of the parts of a row that belong to no argument. No kernel may change them."""
         returns = operators.resolve(case.operator)._schema.returns
         self._is_view = any(item.alias_info is not None for item in returns)
         recipes = schema.tensors_of(case)
         self._inputs = [
-            (self._place(operators.storage_extent(recipe), operators.torch_dtype(recipe.dtype)), recipe)
+            (self._reserve(operators.storage_extent(recipe), operators.torch_dtype(recipe.dtype)), recipe)
             for recipe in recipes
         ]
         self.outputs = expected.outputs
         self.new_tensors = [output for output in self.outputs if _is_new_tensor(output)]
-        """Those of the outputs that lie somewhere in the candidate's memory."""
+        """The outputs that are tensors but not arguments: the reply must say where they lie."""
         self._new_bytes: int = sum(output.native.nbytes for output in self.new_tensors)
-        self.pitch_bytes = self._end
+        self.pitch_bytes = self._end_bytes
         overload = operators.resolve(case.operator)
         self.is_dynamic = torch.Tag.dynamic_output_shape in overload.tags
-        """Whether the shapes of the results depend on the values."""
+        """Whether the shapes of the results depend on values (``nonzero``, for example)."""
         self.largest_bytes = self._largest_bytes(recipes)
-        """What one result may take at most."""
+        """Most bytes of one result."""
         self.views = self._find_views(expected.call) if operators.is_view(case.operator) else []
-        """Where each of the new tensors must lie, if the operator promises views of its arguments."""
+        """For each new tensor the view that it must be, if the operator promises views of its arguments."""
 
     def _largest_bytes(self, recipes: Sequence[schema.Tensor]) -> int:
-        """Bytes that results of unknown shape may need.
+        """Most bytes of one result; an upper limit if the shapes depend on values.
 
-        They hold at most a few numbers for each element of the arguments (expanded together), and for each dimension.
+        Such a result has at most ``dimensions + 1`` numbers of 8 bytes for each element of the arguments, or of their
+        broadcast shape.
         """
         known = max((output.native.nbytes for output in self.new_tensors), default=0)
         if not self.is_dynamic:
             return known
         numbers = sum(8 * (len(recipe.shape) + 1) * operators.storage_extent(recipe) for recipe in recipes)
-        together = _expanded_together([recipe.shape for recipe in recipes])
-        return max(known, numbers + _ALIGNMENT, 8 * (len(together) + 1) * math.prod(together))
+        broadcast = _broadcast_shape([recipe.shape for recipe in recipes])
+        return max(known, numbers + _ALIGNMENT, 8 * (len(broadcast) + 1) * math.prod(broadcast))
 
     def _find_views(self, call: DrawnCall) -> list[View | None]:
-        """What torch's own operator makes of these arguments."""
+        """The views that torch's own operator makes of these arguments."""
         result = operators.resolve(call.case.operator)(*call.args, **call.kwargs)
         return [self._view(leaf, call) for leaf in operators.flatten_outputs(result)]
 
@@ -77,11 +79,12 @@ class CallLayout:
                 return View(place[0] + offset, leaf.stride(), argument)
         return None
 
-    def _place(self, elements: int, dtype: torch.dtype) -> tuple[int, int, torch.dtype]:
-        offset = self._end
+    def _reserve(self, elements: int, dtype: torch.dtype) -> tuple[int, int, torch.dtype]:
+        """Reserve the next place in the row for an argument, with a band behind it."""
+        offset = self._end_bytes
         used = offset + elements * dtype.itemsize
-        self._end = -(-used // _ALIGNMENT) * _ALIGNMENT + _BAND_BYTES
-        self.bands.append((used, self._end))
+        self._end_bytes = -(-used // _ALIGNMENT) * _ALIGNMENT + _BAND_BYTES
+        self.bands.append((used, self._end_bytes))
         return offset, elements, dtype
 
     def input_placements(self) -> tuple[Placement, ...]:
@@ -112,7 +115,7 @@ class CallLayout:
         return [_slice(memory, index * self.pitch_bytes, place) for place, _ in self._inputs]
 
     def stacked_inputs_in(self, memory: torch.Tensor, count: int) -> list[torch.Tensor]:
-        """For each tensor argument ``(count, elements)``: its storages in the first rows, as they lie there."""
+        """For each tensor argument a view ``(count, elements)`` of its storages in the first ``count`` rows."""
         return [
             memory.view(dtype).as_strided(
                 (count, elements), (self.pitch_bytes // dtype.itemsize, 1), offset // dtype.itemsize
@@ -123,11 +126,11 @@ class CallLayout:
         ]
 
     def stacked_argument(self, storages: torch.Tensor, position: int) -> torch.Tensor:
-        """The view that calls have of a tensor argument, over its stacked storages."""
+        """One tensor argument of all calls: the calls' view of it, over its stacked storages."""
         return batched_view(storages, self._inputs[position][1])
 
     def argument_at(self, offset: int) -> int | None:
-        """The tensor argument that lies at this offset of the arena."""
+        """The tensor argument that lies at this offset of the arena; None: a band."""
         within = offset % self.pitch_bytes
         for position, ((begin, elements, dtype), _) in enumerate(self._inputs):
             if begin <= within < begin + elements * dtype.itemsize:
@@ -135,7 +138,7 @@ class CallLayout:
         return None
 
     def outputs_in(self, memory: torch.Tensor, index: int, new: Sequence[Any], plain: Sequence[Any]) -> list[Any]:
-        """A call's returned leaves: arguments from a copy of the arena, the others as they were read and told."""
+        """A call's returned leaves: arguments from a copy of the arena, tensors of ``new``, numbers of ``plain``."""
         tensors, values = iter(new), iter(plain)
         leaves: list[Any] = []
         for output in self.outputs:
@@ -147,14 +150,14 @@ class CallLayout:
         return leaves
 
     def returned_arguments(self) -> list[tuple[int, int]]:
-        """Begin and size in bytes, within a row, of arguments that a call writes and returns."""
+        """Offset in the row and size in bytes of the arguments that a call writes and returns."""
         positions = {output.is_argument for output in self.outputs if output.is_argument is not None}
         places = [self._inputs[position][0] for position in sorted(positions)]
         return [(offset, elements * dtype.itemsize) for offset, elements, dtype in places if elements]
 
     @property
     def written_bytes(self) -> int:
-        """Bytes that a call must write: its fresh results. Views and arguments that are returned count nothing."""
+        """Bytes that a call must write: its new tensors. Views and returned arguments do not count."""
         return 0 if self._is_view else self._new_bytes
 
     @property
@@ -165,7 +168,7 @@ class CallLayout:
 
     @property
     def footprint_bytes(self) -> int:
-        """What one call takes of the memory that is set aside for a block: its arguments and its results."""
+        """Bytes of one call in a block: its row of arguments and bands, and its results."""
         return self.pitch_bytes + self._new_bytes
 
 
@@ -183,9 +186,9 @@ def _slice(memory: torch.Tensor, base: int, place: tuple[int, int, torch.dtype])
     return memory[start : start + elements * dtype.itemsize].view(dtype)
 
 
-def _expanded_together(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """As operators that work element by element do it; nothing for shapes that do not fit."""
+def _broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The broadcast shape of these shapes; ``(0,)`` if they cannot be broadcast."""
     try:
-        return np.broadcast_shapes(*shapes)  # torch's own imports a library for algebra, which takes a second
+        return np.broadcast_shapes(*shapes)  # torch.broadcast_shapes imports an algebra library: a second
     except ValueError:
         return (0,)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from torchstone.judge_process.candidate_session import CandidateSession
 
 _COLLECT_SECONDS = 30.0
-"""For packing: a copy of 64 MiB takes a tenth of a second."""
+"""Deadline for packing the built files: a copy of 64 MiB takes a tenth of a second."""
 
 
 def build_source(session: CandidateSession) -> None:
-    """Have native source compiled, once in a worker: a kernel that then crashes in a call is not built again."""
+    """Have C++ or CUDA source compiled, once per worker. The build is kept for the case that a later call crashes."""
     origin, worker = session.job.implementation.origin, session.worker
     if not isinstance(origin, schema.SourceFiles) or not is_native(origin.files[0].name) or worker.is_built:
         return
@@ -38,7 +38,10 @@ def build_source(session: CandidateSession) -> None:
 
 
 def keep_build(session: CandidateSession, *, knows_values: bool) -> None:
-    """If the worker was busy for long since files were last taken in this stage: take them."""
+    """Take the worker's built files if it was busy for at least WORTH_SECONDS since the stage began or they were taken.
+
+    ``knows_values``: the worker has already been called on values of this job.
+    """
     implementation, builds = session.job.implementation, session.room.builds
     if implementation.package or isinstance(implementation.origin, schema.ImportPath):
         return  # the worker may have built for other candidates

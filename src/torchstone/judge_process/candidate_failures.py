@@ -27,7 +27,7 @@ FAILURES = (
     CandidateFailedError,
     LostResultError,
 )
-"""Every way in which asking a worker can end without an answer, or with one that does not last."""
+"""Every exception that means a failure of the candidate in its worker."""
 
 
 class WorkerLostError(Exception):
@@ -39,7 +39,7 @@ class DeviceLostError(Exception):
 
 
 class VerdictError(Exception):
-    """The verdict is clear before the end of the trial."""
+    """Carries a verdict that is certain before the end of the trial."""
 
     def __init__(self, verdict: schema.Verdict) -> None:
         self.verdict = verdict
@@ -48,7 +48,7 @@ class VerdictError(Exception):
 def verdict_for_failure(
     failure: Exception, stage: schema.Stage, limit_seconds: float, used_seconds: float
 ) -> schema.Verdict:
-    """What a failure of the candidate's side means. Raises WorkerLostError where it is not the candidate's doing."""
+    """The verdict for one of :data:`FAILURES`. Raises WorkerLostError if the worker was killed from outside."""
     match failure:
         case OverranError():
             return schema.TimedOut(stage, limit_seconds, round(used_seconds, 3))

@@ -60,12 +60,13 @@ from torchstone.supervisor.pausable_worker import PausableWorker
 from torchstone.supervisor.worker_failures import OverranError
 from torchstone.supervisor.worker_pool import DeviceNotOpenedError
 
-_WORN_TOGETHER = 8
-"""Calls in a block that nobody looks at."""
-_MOST_APART_BYTES = 256 << 20
-"""Arguments and results of calls whose passes are made apart: each is there twice then, and what they keep."""
-_SLIGHT = 4.0
-"""Times its bound: what a result is off by that another order of additions may have made."""
+_MOST_WEAR_BLOCK_CALLS = 8
+"""Most calls in a block of :meth:`CandidateSession.wear`, whose results are not compared."""
+_MOST_SEPARATE_PASSES_BYTES = 256 << 20
+"""Most bytes of arguments and results of a block with separate forward and backward passes. Each of them then exists
+twice, besides what the forward passes save."""
+_SLIGHT_ERROR_OVER_BOUND = 4.0
+"""Factor of the bound up to which another order of additions may explain an error."""
 
 T = TypeVar("T")
 
@@ -83,12 +84,12 @@ class CandidateSession:
         self.clock = StageClock(room, self.outcome.stage_seconds)
         self._worker: PausableWorker | None = None
         self.is_preparing = False
-        """Whether the candidate is being loaded or built: a failure then is that of all its cases."""
-        self._is_apart = self._has_been_apart = False
-        """Whether forward and backward passes are, and have been."""
-        self._in_hand: Callable[[], Sequence[DrawnCall]] = _no_calls
+        """Whether the candidate is being loaded or built: a failure then applies to all its cases."""
+        self._separates_passes = self._has_separated_passes = False
+        """Whether the last block, and any block, made its backward passes after all forward passes."""
+        self._calls_in_progress: Callable[[], Sequence[DrawnCall]] = _no_calls
         self.block: BlockResults | None = None
-        """What the last block left behind, kept only where a call is saved."""
+        """Results of the last block. Kept only for a job that saves its call."""
 
     @property
     def worker(self) -> PausableWorker:
@@ -100,7 +101,7 @@ class CandidateSession:
         return self._worker is not None
 
     def take_worker(self) -> None:
-        """The worker that has the candidate loaded, or a fresh one that loads it now."""
+        """Take the worker that has the candidate loaded, or take a new one and load the candidate."""
         with self.clock.in_stage("start", HOUSEKEEPING_SECONDS):
             worker, fresh = self.room.worker_for(self.job.implementation)
         self._worker = worker
@@ -114,7 +115,7 @@ class CandidateSession:
             command = Load(secrets.token_hex(8), self.job.implementation, built.size_bytes if built else 0)
             descriptor = built.descriptor if built else None
             reply = self.allow(lambda deadline: worker.ask(command, deadline, descriptor))
-            worker.freeze()  # until it is bound: what it starts while it loads must not run on
+            worker.freeze()  # until it is bound: threads that loading has started must not run on
             if isinstance(reply, Failed):
                 raise CandidateFailedError(reply)
             keep_build(self, knows_values=False)
@@ -126,13 +127,13 @@ class CandidateSession:
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
-        """What fails inside has nothing to do with the case."""
+        """Loading or building happens inside: a failure does not depend on the case."""
         self.is_preparing = True
         yield
         self.is_preparing = False
 
     def _open_device(self, worker: PausableWorker) -> None:
-        """After loading: what does not even load needs no device. Not the candidate's fault if it fails."""
+        """Open the device after loading: a candidate that does not load needs none. Raises DeviceLostError."""
         try:
             self.room.pool.open_device(worker)
         except (DeviceNotOpenedError, OverranError) as error:
@@ -141,7 +142,7 @@ class CandidateSession:
 
     @contextmanager
     def standing(self, case: schema.Case, layout: CallLayout, sets: int) -> Iterator[BoundWorker]:
-        """The candidate bound to a case. If anything goes wrong inside, its worker is not used again."""
+        """Bind the candidate to a case. After an exception inside, its worker is ended."""
         bound = BoundWorker(
             self.worker, case, layout, sets, self.room.device, arithmetic_device_of(case, self.room.device)
         )
@@ -160,9 +161,9 @@ class CandidateSession:
     def draw(
         self, reference: Reference, count: int, calibrate: bool = True, again: bool = True
     ) -> tuple[list[DrawnCall], list[Expected]]:
-        """Fresh calls from the system's randomness, and what they must give. Some calls of random operators come twice.
+        """Draw new calls, and compute their expected results. Some calls of random operators come twice.
 
-        ``again``: draw the same ones if the job is repeated because its worker was lost.
+        ``calibrate``: with bounds. ``again``: a retry of the job, after its worker was lost, draws the same calls.
         """
         calls = _fresh_calls(reference, self.randomness.draw() if again else secrets.randbits(63), count)
         return calls, reference.expect_many(calls, with_bounds=calibrate)
@@ -177,15 +178,15 @@ class CandidateSession:
         bounded: bool = False,
         most_planted: int = 1,
     ) -> list[Expected]:
-        """Fresh calls, the first to be compared in full, and others with values at which operators decide.
+        """Draw new calls, the first to be compared in full, and calls with planted values. All are evaluated together.
 
-        ``like``: an answered call of this case, or of the one that it is a variant of. Torch is asked all at once.
-        ``non_finite``: and one with NaN and infinities, if the operator is pointwise. ``bounded``: calls
-        are compared in full only if they are off, and ``most_planted`` limits the planted ones: for large cases.
+        ``like``: an evaluated call of this case, or of the stated case if this is a variant. ``non_finite``: plant NaN
+        and infinities in a call, if the operator is pointwise. ``bounded``, for large cases: calls are compared in full
+        only after a mismatch, and there are at most ``most_planted`` planted ones.
         """
         calls = _fresh_calls(reference, self.randomness.draw(), count)
         seed = self.randomness.draw()
-        if reference.random_results is not None:  # then what there is to plant hangs on its own answers
+        if reference.random_results is not None:  # a random operator: what can be planted depends on its results
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planted_calls(expected[0], seed, non_finite=non_finite)
         else:
@@ -204,9 +205,9 @@ class CandidateSession:
         expected: list[Expected],
         meanwhile: Meanwhile | None = None,
     ) -> tuple[int, int]:
-        """Present, call, copy, compare. For calls that are neither chained nor recorded.
+        """Make a block of calls and compare its results. Returns its time by the judge's clock and by the worker's.
 
-        If they count, they are added to those verified. ``meanwhile`` is done while the candidate works.
+        For calls that are neither chained nor captured. ``meanwhile`` is done while the candidate works.
         """
         block = self.call_and_keep(bound, calls, expected, meanwhile)
         self.verify(bound, block, expected)
@@ -215,52 +216,50 @@ class CandidateSession:
     def call_and_keep(
         self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected], meanwhile: Meanwhile | None = None
     ) -> BlockResults:
-        """Present, call, copy. The copy must be verified."""
-        return self._called(bound, calls, lambda index: expected[index], meanwhile=meanwhile)
+        """Make a block of calls and copy its results, which the caller must pass to :meth:`verify`."""
+        return self._checked_block(bound, calls, lambda index: expected[index], meanwhile=meanwhile)
 
     def verify(self, bound: BoundWorker, block: BlockResults, expected: list[Expected]) -> None:
-        """Compare the copy of what a block of calls left behind."""
+        """Compare a block's results. Raises VerdictError at a mismatch, unless torch has no answer for that call."""
         outputs = [block.outputs(index) for index in range(block.count)]
         inputs_after = [block.inputs_after(index) for index in range(block.count)]
-        left = list(range(block.count))
-        while left:
+        uncompared = list(range(block.count))
+        while uncompared:
             found = compare_many(
-                [expected[index] for index in left],
-                [outputs[index] for index in left],
-                [inputs_after[index] for index in left],
+                [expected[index] for index in uncompared],
+                [outputs[index] for index in uncompared],
+                [inputs_after[index] for index in uncompared],
             )
             if isinstance(found, Agreement):
                 self.errors = worst_of(self.errors, found.errors)
-                self.verified += len(left)
+                self.verified += len(uncompared)
                 break
-            index = left.pop(found.call)
+            index = uncompared.pop(found.call)
             if self._has_answer(bound, expected[index], found.errors):
                 raise VerdictError(self._disagreement(found, expected[index]))
 
     def _disagreement(self, found: Mismatch, expected: Expected) -> schema.Disagrees:
         replay = verdict_wording.replay_of(expected.call, self.job.case)
         message = found.message + verdict_wording.about_inputs(replay, self.job.case)
-        message += f" ({PASSES_APART})" if self._is_apart else ""
+        message += f" ({PASSES_APART})" if self._separates_passes else ""
         return schema.Disagrees(self.clock.stage, found.reason, message, found.errors, replay, found.wrong)
 
     def call_and_verify_chained(self, bound: BoundWorker, series: Series, chain: Chain) -> tuple[int, int]:
-        """The same for calls whose arguments are made from the result of the one before: which they were, the results
-        tell. The values must have been drawn.
-        """
+        """Like :meth:`call_and_verify`, for chained calls. The values of the series must have been drawn."""
         calls = series.calls()
-        block = self._called(bound, calls, lambda index: series.reference.expect_many([calls[index]])[0], chain)
+        block = self._checked_block(bound, calls, lambda index: series.reference.expect_many([calls[index]])[0], chain)
         rows = range(len(calls))
         outputs = [torch.stack(leaves) for leaves in zip(*map(block.outputs, rows), strict=True)]
         inputs_after = [torch.stack(storages) for storages in zip(*map(block.inputs_after, rows), strict=True)]
-        series.follow(chain, outputs)
+        series.follow(chain, outputs)  # recomputes the calls' arguments from the results, and evaluates torch on them
         match series.compare(outputs, inputs_after):
             case Mismatch(reason=reason, message=message, errors=errors, wrong=wrong):
-                # No call to make again: its arguments are not in the seed alone.
+                # No replay: the arguments of a chained call do not follow from its seed alone.
                 raise VerdictError(schema.Disagrees(self.clock.stage, reason, message, errors, wrong=wrong))
         self.verified += len(calls)
         return block.elapsed_ns, block.claimed_ns
 
-    def _called(
+    def _checked_block(
         self,
         bound: BoundWorker,
         calls: list[DrawnCall],
@@ -268,10 +267,10 @@ class CandidateSession:
         chain: Chain | None = None,
         meanwhile: Meanwhile | None = None,
     ) -> BlockResults:
-        """Present, call, copy, and see whether anything is wrong with how the results came about."""
+        """Make a block of calls, copy its results and run the block guards, which may raise VerdictError."""
         bound.present(calls)
         backward = self._backward_order(bound, calls)
-        self._is_apart = bool(backward)
+        self._separates_passes = bool(backward)
         with self.making(lambda: () if chain is not None else calls):
             block = self.allow(lambda deadline: bound.call(len(calls), deadline, chain, backward, meanwhile))
         self.clock.give_back(0.0 if meanwhile is None else meanwhile.seconds)
@@ -287,22 +286,22 @@ class CandidateSession:
         return block
 
     def _backward_order(self, bound: BoundWorker, calls: Sequence[DrawnCall]) -> tuple[int, ...]:
-        """Of gradients that are checked: forward passes first, then the backward ones in any order; empty: at once.
+        """For gradients: the random order of backward passes that follow all forward passes. Empty: call by call.
 
-        The first block of several calls is made so, and every second of the others. Never a timed one, nor very large
-        ones: they hold on to more memory than they do in use.
+        The first block of several calls is made so, and each later one with probability 1/2. Timed blocks never are,
+        nor very large ones: they would hold more memory than in use.
         """
         if self.clock.stage == "measure" or len(calls) < 2 or not schema.is_gradient(calls[0].case.operator):
             return ()
-        if len(calls) * bound.layout.footprint_bytes > _MOST_APART_BYTES:
+        if len(calls) * bound.layout.footprint_bytes > _MOST_SEPARATE_PASSES_BYTES:
             return ()
-        if self._has_been_apart and secrets.randbits(1):
+        if self._has_separated_passes and secrets.randbits(1):
             return ()
-        self._has_been_apart = True
+        self._has_separated_passes = True
         return tuple(secrets.SystemRandom().sample(range(len(calls)), len(calls)))
 
     def keeps_results(self) -> bool:
-        """Whether results of earlier blocks are watched while later calls are made; where speed is at stake, always."""
+        """Whether results of earlier blocks are kept, and checked after later calls. Always true of timed cases."""
         randomness, job = self.randomness, self.job
         if randomness.keeps_results is None:
             timed = job.measured and job.case.timed
@@ -310,10 +309,10 @@ class CandidateSession:
         return randomness.keeps_results
 
     def wear(self, bound: BoundWorker, budget_ns: int, meanwhile: Meanwhile | None = None) -> None:
-        """Calls that are not looked at, while the worker keeps results of earlier ones."""
+        """Make calls whose results are not compared, while the worker keeps results of earlier ones."""
         if bound.keeps_results and bound.can_wear(budget_ns):
             calls = draw_calls(
-                self.job.case, secrets.randbits(63), min(_WORN_TOGETHER, bound.sets), bound.arithmetic_device
+                self.job.case, secrets.randbits(63), min(_MOST_WEAR_BLOCK_CALLS, bound.sets), bound.arithmetic_device
             )
             self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline, meanwhile))
             self.clock.give_back(0.0 if meanwhile is None else meanwhile.seconds)
@@ -321,7 +320,7 @@ class CandidateSession:
     def _has_answer(self, bound: BoundWorker, failed: Expected, errors: schema.ErrorStatistics) -> bool:
         """Whether torch agrees with itself on a call that the candidate failed, within these errors.
 
-        A hidden variant without an agreed answer is skipped, because no user asked for it.
+        If not, a hidden variant is skipped, because no user asked for it; a stated case raises ReferenceFailure.
         """
         case, places = failed.call.case, (bound.device, bound.arithmetic_device)
         repeats = not bound.on_device or (
@@ -334,11 +333,11 @@ class CandidateSession:
         return True
 
     def allow(self, action: Callable[[float], T]) -> T:
-        """Let the worker act, on what is left of the stage's time."""
+        """Run an action of the worker, within the time that is left of the stage."""
         return self.clock.allow(self.worker, action)
 
     def dismiss(self) -> bool:
-        """The candidate's worker is not used again; its log is kept first. False: it has not ended yet."""
+        """End the candidate's worker, after keeping its log. False: its processes have not ended yet."""
         self.take_log()
         if self._worker is None:
             return True
@@ -351,27 +350,32 @@ class CandidateSession:
 
     @contextmanager
     def making(self, calls: Callable[[], Sequence[DrawnCall]]) -> Iterator[None]:
-        """The candidate makes these calls inside: if it crashes, a replay makes them again. None if they are unknown.
+        """Remember the calls that the candidate makes inside, for the replay of a crash. Empty: they are unknown.
 
-        A function, since only a crash asks for them.
+        ``calls`` is a function because it is evaluated only after a crash.
         """
-        self._in_hand = calls
+        self._calls_in_progress = calls
         yield
-        self._in_hand = _no_calls
+        self._calls_in_progress = _no_calls
 
     def crash_replay(self, failure: Exception | None = None) -> schema.Replay | None:
-        """The call in which the candidate crashed; all calls in hand, where it died and left no word."""
-        calls = self._in_hand()
+        """Replay of the call that crashed; of all calls in progress, if the worker did not report which one it was."""
+        calls = self._calls_in_progress()
         if not calls:
             return None
-        told = failure.failure if isinstance(failure, CandidateFailedError) else None
-        # What a device reports may be the fault of an earlier call.
-        if told is not None and told.kind != "device" and told.call is not None and 0 <= told.call < len(calls):
-            return verdict_wording.replay_of(calls[told.call], self.job.case)
+        reported = failure.failure if isinstance(failure, CandidateFailedError) else None
+        # An error of the device may come from an earlier call.
+        if (
+            reported is not None
+            and reported.kind != "device"
+            and reported.call is not None
+            and 0 <= reported.call < len(calls)
+        ):
+            return verdict_wording.replay_of(calls[reported.call], self.job.case)
         return verdict_wording.replay_of_block(calls)
 
     def verdict_for(self, failure: Exception) -> schema.Verdict:
-        """What a failure of the candidate's side means."""
+        """The verdict for a failure of the candidate, with a replay if it crashed."""
         verdict = verdict_for_failure(failure, self.clock.stage, self.clock.limit_seconds, self.clock.used_seconds)
         if isinstance(verdict, schema.Crashed):
             return msgspec.structs.replace(verdict, replay=self.crash_replay(failure))
@@ -388,5 +392,8 @@ def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]
 
 
 def _is_slight(errors: schema.ErrorStatistics) -> bool:
+    """Whether another order of additions may explain the errors."""
     known = (errors.worst_over_bound, errors.rms_over_bound, errors.bias_over_bound)
-    return errors.worst_over_bound is not None and all(each is None or float(each) <= _SLIGHT for each in known)
+    return errors.worst_over_bound is not None and all(
+        each is None or float(each) <= _SLIGHT_ERROR_OVER_BOUND for each in known
+    )

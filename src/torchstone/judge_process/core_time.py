@@ -1,13 +1,14 @@
 """Measures for how long a worker had its CPU core during a block of calls, by the system's own counters.
 
-On a busy machine a block takes longer than the work in it. The worker waits for its core, and so does the judge that is
-to notice the reply. The system counts these waits, and the time for which the worker ran (``/proc/PID/schedstat``). No
-candidate reaches these counters. They count only if nothing else could have worked for the candidate meanwhile. Its
-worker had one thread when it was let go, and when it stood still again. And no process or thread was made on the whole
-machine in between: the last number that the system gave is the same. Otherwise the judge's clock counts.
+On a busy machine a block takes longer than the work in it. The worker waits for its core, and the judge waits for its
+own before it notices the reply. The system counts these waits, and the time for which the worker ran
+(``/proc/PID/schedstat``). A candidate cannot change these counters. They are used only if nothing else could have
+worked for the candidate meanwhile. Its worker must have one thread when it is resumed and when it is paused again.
+And no process or thread may start on the whole machine in between: the system's last PID is the same. Otherwise the
+time is that of the judge's clock.
 
-A worker that sleeps within a call does no work, but its caller waits. So sleep counts as far as it exceeds what the
-judge takes to notice a reply and to stop the worker.
+A worker that sleeps within a call does no work, but its caller waits. So sleep counts, less the time that the judge
+takes to notice a reply and to pause the worker.
 """
 
 from __future__ import annotations
@@ -19,36 +20,37 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-_MOST_BYTES = 256
+_MOST_FILE_BYTES = 256
+"""Bytes that are read of a file in /proc."""
 _HANDLING_NS = 500_000
-"""What the judge takes for that, at most. Measured: 0.1 to 0.3 ms."""
+"""Most time that the judge takes to notice a reply and to pause the worker. Measured: 0.1 to 0.3 ms."""
 
 
 class Counters(NamedTuple):
-    """At one moment."""
+    """The system's counters at one moment."""
 
     worker_ran_ns: int
     worker_waited_ns: int
     judge_waited_ns: int
     last_number: int
-    """The last that a process or a thread was given."""
+    """The PID that the newest process or thread of the machine was given."""
 
 
 class CoreTime:
-    """Of one worker. Where the system does not tell, the judge's clock counts."""
+    """The core time of a worker's blocks. Where the counters are missing or not valid, it is the judge's time."""
 
     def __init__(self, pid: int) -> None:
         names = f"/proc/{pid}/task/{pid}/schedstat", _schedstat_of_this_thread(), "/proc/loadavg"
         self._files = [descriptor for name in names if (descriptor := _opened(name)) is not None]
-        self._is_known = len(self._files) == len(names) and _numbers_are_counted()
+        self._is_available = len(self._files) == len(names) and _last_pid_changes()
         self._before: Counters | None = None
 
     def begin(self, threads: int) -> None:
-        """The worker, of which so many threads stand still, is about to be let go."""
+        """Read the counters before the worker is resumed. ``threads``: how many it has, all of them paused."""
         self._before = self._read() if threads == 1 else None
 
     def of_block(self, elapsed_ns: int, threads: int) -> int:
-        """The same worker stands still again, after so much time by the judge's clock."""
+        """The core time of the block in nanoseconds; the worker is paused again. ``elapsed_ns``: the judge's time."""
         before, after = self._before, self._read() if threads == 1 else None
         if before is None or after is None or before.last_number != after.last_number:
             return elapsed_ns
@@ -59,22 +61,22 @@ class CoreTime:
         return min(elapsed_ns, max(ran_ns, elapsed_ns - waited_ns - _HANDLING_NS))
 
     def _read(self) -> Counters | None:
-        if not self._is_known:
+        if not self._is_available:
             return None
         with suppress(OSError, ValueError, IndexError):
-            worker, judge, load = (os.pread(file, _MOST_BYTES, 0).split() for file in self._files)
+            worker, judge, load = (os.pread(file, _MOST_FILE_BYTES, 0).split() for file in self._files)
             return Counters(int(worker[0]), int(worker[1]), int(judge[1]), int(load[4]))
         return None
 
     def close(self) -> None:
         while self._files:
             os.close(self._files.pop())
-        self._is_known = False
+        self._is_available = False
 
 
 @cache
-def _numbers_are_counted() -> bool:
-    """Whether a new thread changes the last number. An emulated /proc may show a number that stands still."""
+def _last_pid_changes() -> bool:
+    """Whether a new thread changes the last PID in /proc/loadavg. An emulated /proc may show a constant."""
     with suppress(OSError, IndexError):
         before = Path("/proc/loadavg").read_text().split()[4]
         thread = threading.Thread(target=lambda: None)

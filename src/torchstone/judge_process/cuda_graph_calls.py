@@ -1,11 +1,11 @@
 """Has a worker record calls as a CUDA graph, and replays them again and again on new values.
 
-Launched together, kernels follow each other without a launch in between. So the time of a block is the device's, not
-the host's. The places of the results are known before the calls are made.
+The kernels of a graph follow each other without a launch in between. So the time of a block is the device's, not the
+host's. The addresses of the results are known before the calls are made.
 
 The judge's clock stops when the judge has read a few thousand bytes of the results, at random places. It reads the
-whole results later; they must hold the same bytes there. So work that goes on behind a reply is found, without
-copying everything on the clock.
+whole results later, and they must hold the same bytes there. So work that continues after the reply is detected, and
+the copy of all results is not timed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from torchstone.supervisor.result_reading import DeviceReader, UnreadableError
 from torchstone.supervisor.worker_failures import BadReplyError
 
 R = TypeVar("R")
-_GLANCES = 4096
-"""Bytes that are looked at on the clock. A kernel that leaves a thousandth of the results for later is seen in 98 of
-100 blocks."""
-_RAW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+_SAMPLED_BYTES = 4096
+"""Bytes of the results that are read before the clock stops. A kernel that writes a thousandth of the results later is
+detected in 98 of 100 blocks."""
+_RAW_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
+"""The dtype in which elements of this many bytes are copied, so that their bits stay the same."""
 
 
 class Captured:
@@ -52,7 +53,10 @@ class Captured:
         sweep: Callable[[], None] | None = None,
         chain: Chain | None = None,
     ) -> None:
-        """Raises UncapturableError where the worker cannot record them. ``sweep`` empties caches before the clock."""
+        """Record the calls. Raises UncapturableError if the worker cannot.
+
+        ``pretend``: record the shim instead. ``sweep``: empties the device's cache before each replay.
+        """
         self.count = count
         self._bound = bound
         self._sweep = sweep
@@ -62,8 +66,8 @@ class Captured:
         self.block: BlockResults = bound.take_down(done, count)
         """Where the results lie, and after :meth:`collect` the arguments as the calls left them."""
         self._results = self._find_results(done)
-        self._glances = _Glances(self._readable(), bound.device)
-        self._seen = self._where = torch.empty(0)
+        self._sampler = _ByteSampler(self._written_spans(), bound.device)
+        self._sampled_bytes = self._sampled_places = torch.empty(0)
 
     def _record(self, deadline: float) -> Done:
         worker = self._bound.worker
@@ -72,7 +76,7 @@ class Captured:
         if isinstance(reply, Failed):
             if reply.kind == "exit":
                 raise CandidateFailedError(reply)
-            # What is really broken shows in the next call.
+            # If the kernel itself is broken, its next call fails as well.
             raise UncapturableError(reply.message) from CandidateFailedError(reply)
         if not isinstance(reply, Done):
             raise BadReplyError(f"expected the calls to be recorded, got {type(reply).__name__}")
@@ -81,7 +85,7 @@ class Captured:
         return reply
 
     def _find_results(self, done: Done) -> list[_Results]:
-        """Per returned new tensor, the results of all calls, as the judge sees them."""
+        """For each new tensor that is returned, the results of all calls, as the judge sees them."""
         spans = self.block.spans
         outputs = self._bound.layout.new_tensors
         if len(spans) != self.count * len(outputs):
@@ -103,7 +107,7 @@ class Captured:
             raise UncapturableError("results whose layout differs from call to call")
         return found.pop()
 
-    def _readable(self) -> list[tuple[int, int]]:
+    def _written_spans(self) -> list[tuple[int, int]]:
         """Address and size of everything that the calls must write."""
         written = [(address, each.size_bytes) for each in self._results for address in each.addresses]
         layout, base = self._bound.layout, self._bound.buffers.address
@@ -114,22 +118,22 @@ class Captured:
         return written
 
     def objection(self) -> GuardFinding | None:
-        """What is wrong with where the results lie: the same for every time that the calls are made."""
+        """What the guards find wrong with the addresses of the results, which are the same at every replay."""
         return next((found for guard in PLACE_GUARDS if (found := guard.examine(self.block))), None)
 
     def play(self, storages: Sequence[torch.Tensor], deadline: float) -> Times:
-        """Make the calls on these values.
+        """Replay the calls on these values, and time them.
 
-        The worker is woken first, and waits. Then the clock starts, and only then does the judge write the values
-        where the worker can see them. So the worker never has the values while the clock stands still. The cost of
-        waking, which varies, is off the clock. Writing the values is on it; its duration is reported beside the time
+        The worker is resumed first, and waits. Then the clock starts, and only then does the judge write the values
+        where the worker can see them. So the worker never has the values while the clock is stopped. The cost of
+        resuming, which varies, is not timed. Writing the values is; its duration is also reported apart
         (:func:`torchstone.measuring.times_per_call.less_revealing`).
         """
         worker, bound = self._bound.worker, self._bound
         for results in self._results:
-            results.spoil()
+            results.overwrite()
         bound.buffers.conceal(self.count)
-        self._where = self._glances.choose()
+        self._sampled_places = self._sampler.choose()
         command = Play(secrets.token_hex(8), self.count, self._pretend, self._chain is not None)
         worker.post(command, deadline)
         worker.thaw()
@@ -143,14 +147,14 @@ class Captured:
         revealed = time.perf_counter_ns()
         worker.go()
         reply = worker.answer_to(command, deadline)
-        self._seen = self._glances.look(self._where)
+        self._sampled_bytes = self._sampler.read(self._sampled_places)
         bound.finish_device_work()
         elapsed_ns = time.perf_counter_ns() - began
         worker.freeze()
         return Times(elapsed_ns, _expect(reply, Done).claimed_ns, revealed - began)
 
     def collect(self) -> list[torch.Tensor]:
-        """Private copies of what the calls returned, leaf by leaf, each stacked over the calls."""
+        """Private copies of what the calls returned: for each leaf, the results of all calls stacked."""
         self.block.arena = self._bound.buffers.rows(self.count).clone()
         self.block.row = self._bound.buffers.row
         new = iter([results.copied() for results in self._results])
@@ -164,12 +168,12 @@ class Captured:
         ]
 
     def arguments_after(self) -> list[torch.Tensor]:
-        """The stacked storages of the arguments in the private copy."""
+        """The stacked storages of the arguments after the calls, in the private copy."""
         return self._bound.layout.stacked_inputs_in(self.block.arena, self.count)
 
     def was_finished(self) -> bool:
-        """Whether what was seen on the clock is still what lies there. Ask after :meth:`collect`."""
-        return torch.equal(self._seen, self._glances.look(self._where))
+        """Whether the bytes that were read before the clock stopped are unchanged. Call it after :meth:`collect`."""
+        return torch.equal(self._sampled_bytes, self._sampler.read(self._sampled_places))
 
 
 def _expect(reply: Reply, kind: type[R]) -> R:
@@ -181,7 +185,7 @@ def _expect(reply: Reply, kind: type[R]) -> R:
 
 
 class _Results:
-    """One returned tensor of each of the calls."""
+    """The results of all calls for one returned tensor."""
 
     def __init__(
         self, addresses: Sequence[int], strides: Sequence[int] | None, native: torch.Tensor, bound: BoundWorker
@@ -191,51 +195,54 @@ class _Results:
         self._strides = strides
         self._bound = bound
         self._elements = native.numel() if strides is None else span_elements(native.shape, strides)
-        self._raw = raw = _RAW[native.dtype.itemsize]
+        self._raw = raw = _RAW_DTYPES[native.dtype.itemsize]
         self.size_bytes = self._elements * raw.itemsize
         if any(address % raw.itemsize for address in addresses):
             raise UncapturableError("results that do not lie at a multiple of their element's size")
-        self._there = [DeviceMemory(address, bound.device).tensor(0, self._elements, raw) for address in addresses]
+        self._worker_tensors = [
+            DeviceMemory(address, bound.device).tensor(0, self._elements, raw) for address in addresses
+        ]
 
     @cached_property
-    def _here(self) -> torch.Tensor:
-        """Room for a copy, which is made of the candidate's alone."""
-        return torch.empty((len(self._there), self._elements), dtype=self._raw, device=self._bound.device)
+    def _copy(self) -> torch.Tensor:
+        """Memory for a copy. Only the candidate's results are copied, so it is allocated at the first use."""
+        return torch.empty((len(self._worker_tensors), self._elements), dtype=self._raw, device=self._bound.device)
 
-    def spoil(self) -> None:
-        """Overwrite them, as the owner of a result may."""
+    def overwrite(self) -> None:
+        """Overwrite the results with garbage, as the owner of a result may."""
         garbage = self._bound.buffers.garbage_for(self._elements, self._raw)
-        torch._foreach_copy_(self._there, [garbage] * len(self._there))
+        torch._foreach_copy_(self._worker_tensors, [garbage] * len(self._worker_tensors))
 
     def copied(self) -> torch.Tensor:
-        """``(calls, *shape)``, until the next copy."""
-        torch._foreach_copy_(list(self._here.unbind(0)), self._there)
-        values = self._here.view(self._native.dtype)
+        """A copy ``(calls, *shape)`` of the results, valid until the next copy."""
+        torch._foreach_copy_(list(self._copy.unbind(0)), self._worker_tensors)
+        values = self._copy.view(self._native.dtype)
         if self._strides is None:
-            return values.view(len(self._there), *self._native.shape)
-        return values.as_strided((len(self._there), *self._native.shape), (self._elements, *self._strides))
+            return values.view(len(self._worker_tensors), *self._native.shape)
+        return values.as_strided((len(self._worker_tensors), *self._native.shape), (self._elements, *self._strides))
 
 
-class _Glances:
-    """Bytes at places that are chosen again each time."""
+class _ByteSampler:
+    """Reads bytes of the results at random places, which are chosen again for each replay."""
 
     def __init__(self, written: Sequence[tuple[int, int]], device: torch.device) -> None:
         self._addresses = np.array([address for address, _ in written], dtype=np.int64)
         sizes = np.array([size for _, size in written], dtype=np.int64)
         self._ends = np.cumsum(sizes)
         self._base = int(self._addresses.min())
-        # One tensor from the first result to the last, although not all in between is memory: only results are indexed.
-        reach = int((self._addresses + sizes).max()) - self._base
-        self._all = DeviceMemory(self._base, device).tensor(0, reach, torch.uint8)
+        # One tensor from the first result to the last. Not all in between is memory, but only results are indexed.
+        range_bytes = int((self._addresses + sizes).max()) - self._base
+        self._results_range = DeviceMemory(self._base, device).tensor(0, range_bytes, torch.uint8)
         self._device = device
 
     def choose(self) -> torch.Tensor:
-        """Where to look."""
-        chance = np.random.default_rng(secrets.randbits(128))
-        drawn = chance.integers(0, self._ends[-1], size=_GLANCES)
-        which = np.searchsorted(self._ends, drawn, side="right")
-        into = drawn - np.where(which > 0, self._ends[which - 1], 0)
-        return torch.from_numpy(self._addresses[which] + into - self._base).to(self._device)
+        """Choose the places: offsets of random bytes of the results."""
+        generator = np.random.default_rng(secrets.randbits(128))
+        drawn = generator.integers(0, self._ends[-1], size=_SAMPLED_BYTES)
+        results = np.searchsorted(self._ends, drawn, side="right")
+        offsets = drawn - np.where(results > 0, self._ends[results - 1], 0)
+        return torch.from_numpy(self._addresses[results] + offsets - self._base).to(self._device)
 
-    def look(self, where: torch.Tensor) -> torch.Tensor:
-        return self._all.index_select(0, where)
+    def read(self, where: torch.Tensor) -> torch.Tensor:
+        """Read the bytes at these places."""
+        return self._results_range.index_select(0, where)

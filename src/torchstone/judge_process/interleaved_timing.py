@@ -1,7 +1,7 @@
 """Times the candidate, the reference and an empty call (the shim) in turn, alone on the device.
 
-``measuring/long_block_experiment.py`` decides the order and the number of blocks. This module provides the parties on a
-GPU; those on the CPU are in ``short_block_timing.py``.
+:func:`measure` is the entry for every device. ``measuring/long_block_experiment.py`` decides the order and the number
+of blocks. This module provides the parties on a GPU; those on the CPU are in ``short_block_timing.py``.
 """
 
 from __future__ import annotations
@@ -45,48 +45,55 @@ from torchstone.measuring.repeated_calls import repeated_call_ns
 from torchstone.protocol.commands import Load
 
 Parties = dict[schema.Party, long_block_experiment.Contestant]
-_CALLS_IN_CHAIN = 256
-_LEAST_FOR_CALL_TIME, _CALLS_FOR_CALL_TIME = 4, 16
-"""In a block that only serves to tell the time of a call with its start."""
-_BYTES_FOR_CALL_TIME = 128 << 20
-"""Of their arguments and results."""
+_MOST_CALLS_IN_CHAIN = 256
+"""Most calls of a chained block."""
+_LEAST_CALLS_FOR_CALL_TIME, _MOST_CALLS_FOR_CALL_TIME = 4, 16
+"""Fewest and most calls of a block that shows the call time, which includes the launch, of calls that are captured."""
+_MOST_BYTES_FOR_CALL_TIME = 128 << 20
+"""Most bytes of arguments and results of such a block, unless it has the fewest calls."""
 _LATENCIES_WITHOUT_CANDIDATE, _SECONDS_BETWEEN_LATENCIES = 41, 0.01
-"""How often, and how far apart, a device is asked that was busy before a candidate was removed. Another program may use
-it now and then: a few answers within a millisecond would not tell."""
+"""Number of latency readings after the candidate was removed, and the pause between two. Another program may use the
+device only now and then, so a few readings within a millisecond would miss it."""
 
 
 def measure(session: CandidateSession, bound: BoundWorker, reference: Reference, work: Work) -> schema.Measurement:
-    """Time the candidate in its worker against the reference, and ask every guard about the figures."""
+    """Time the candidate in its worker against the reference, and run every guard on the measurement.
+
+    Raises VerdictError if a guard proves something.
+    """
     room, job = session.room, session.job
-    given = bound.layout, bound.sets
-    if not bound.on_device:  # a process that has served other cases has other memory than the candidate's
+    layout_and_sets = bound.layout, bound.sets
+    if not bound.on_device:  # new processes: those of other cases have other memory than the candidate's
         room.dismiss_own_workers()
-    with own_bound_worker(session, *given, "reference") as other, own_bound_worker(session, *given, "shim") as blank:
+    with (
+        own_bound_worker(session, *layout_and_sets, "reference") as reference_worker,
+        own_bound_worker(session, *layout_and_sets, "shim") as shim_worker,
+    ):
         kind = _InterleavedTiming if bound.on_device else ShortBlockTiming
-        contest = kind(session, bound, other, blank, reference)
-        with session.clock.in_stage("measure", job.deadlines.measure_seconds):  # what needs no lane to itself
+        timing = kind(session, bound, reference_worker, shim_worker, reference)
+        with session.clock.in_stage("measure", job.deadlines.measure_seconds):  # this does not need the device alone
             room.preparable_share(reference)
-            contest.get_ready()
+            timing.prepare()
         room.pool.settle()
-        # Short blocks take the lane burst by burst: meanwhile other judges work, as far as they compute.
+        # Short blocks take the lane for one burst at a time. Between bursts other judges may use it.
         lane = room.lane.exclusive() if bound.on_device else nullcontext()
         with lane, session.clock.in_stage("measure", job.deadlines.measure_seconds):
-            return _hold(session, contest, work)
+            return _hold(session, timing, work)
 
 
 @contextmanager
 def own_bound_worker(
     session: CandidateSession, layout: CallLayout, sets: int, party: Literal["reference", "shim"]
 ) -> Iterator[BoundWorker]:
-    """The reference, or the shim, in a worker of its own. Its failures are ours, not the candidate's."""
+    """Bind the reference, or the shim, in a worker of its own. Its failure raises ReferenceLostError."""
     room, case = session.room, session.job.case
     deadline = time.monotonic() + HOUSEKEEPING_SECONDS
-    native = baseline_of(session.job) if party == "reference" else schema.torchs_own(case)
+    implementation = baseline_of(session.job) if party == "reference" else schema.torchs_own(case)
     worker = room.own_worker(party)
     bound = BoundWorker(worker, case, layout, sets, room.device)
     try:
         try:
-            worker.ask(Load(secrets.token_hex(8), native), deadline)
+            worker.ask(Load(secrets.token_hex(8), implementation), deadline)
             bound.bind(deadline)
             if party == "reference":
                 compile_ahead(session, bound)
@@ -98,66 +105,68 @@ def own_bound_worker(
         except FAILURES as error:
             raise ReferenceLostError(lost(error, party)) from error
     except BaseException:
-        room.dismiss_own_workers()  # before the buffers that they see are freed
+        room.dismiss_own_workers()  # they must end before the buffers that they see are freed
         raise
     finally:
         bound.close()
 
 
-def _hold(session: CandidateSession, contest: _InterleavedTiming | ShortBlockTiming, work: Work) -> schema.Measurement:
+def _hold(session: CandidateSession, timing: _InterleavedTiming | ShortBlockTiming, work: Work) -> schema.Measurement:
+    """Run the blocks, make the measurement of them, and run the guards on it."""
     room = session.room
     began, before = time.time_ns(), room.probe.state()
-    blocks, long = contest.hold()
-    contest.watch.finish()
-    with room.lane.exclusive():  # some costs of calls are timed for it, and once the bandwidth
-        measurement = _measurement(session, contest, work, blocks, long, began, before)
+    blocks, long_calls = timing.hold()
+    timing.watch.finish()
+    with room.lane.exclusive():  # this times some costs of calls, and once per judge the bandwidth
+        measurement = _measurement(session, timing, work, blocks, long_calls, began, before)
         peak_bytes_per_second = room.peak_bytes_per_second
-    _examine(session, measurement, contest, peak_bytes_per_second)
+    _examine(session, measurement, timing, peak_bytes_per_second)
     room.doubt_ceilings(measurement)
     return measurement
 
 
 def _measurement(
     session: CandidateSession,
-    contest: _InterleavedTiming | ShortBlockTiming,
+    timing: _InterleavedTiming | ShortBlockTiming,
     work: Work,
     blocks: list[schema.Block],
-    long: int,
+    long_calls: int,
     began_unix_ns: int,
     before: schema.DeviceState,
 ) -> schema.Measurement:
+    """The measurement. ``long_calls``: calls of a long block."""
     room = session.room
     after = room.probe.state()
-    slowed = dict.fromkeys((*after.throttle_reasons, *contest.watch.slowed))
+    slowed = dict.fromkeys((*after.throttle_reasons, *timing.watch.slowed))
     return schema.Measurement(
-        method=contest.method,
+        method=timing.method,
         blocks=tuple(blocks),
         began_unix_ns=began_unix_ns,
         ended_unix_ns=time.time_ns(),
         threads=room.threads,
-        distinct_inputs=long,
-        bytes_per_call=contest.other.layout.bytes_per_call,
+        distinct_inputs=long_calls,
+        bytes_per_call=timing.other.layout.bytes_per_call,
         before=before,
         after=msgspec.structs.replace(after, throttle_reasons=tuple(slowed)),
-        speed_of_light=room.speed_of_light(work, _calls_in_a_row(blocks, long), session.job.cache),
-        uncaptured=contest.uncaptured,
+        speed_of_light=room.speed_of_light(work, _calls_in_a_row(blocks, long_calls), session.job.cache),
+        uncaptured=timing.uncaptured,
         cache=session.job.cache,
         baseline=session.job.baseline,
-        disturbances=contest.watch.disturbances,
-        energy_millijoules=contest.watch.energy_millijoules,
-        preparable_share=room.preparable_share(contest.reference),
+        disturbances=timing.watch.disturbances,
+        energy_millijoules=timing.watch.energy_millijoules,
+        preparable_share=room.preparable_share(timing.reference),
         differentiating_ns=_differentiating_ns(session.job.case, room.device),
-        relaying_ns=relaying_ns(contest.bound.layout, contest.bound.lying, room.device),
+        relaying_ns=relaying_ns(timing.bound.layout, timing.bound.lying, room.device),
     )
 
 
-def _calls_in_a_row(blocks: list[schema.Block], long: int) -> int:
-    """On memory of their own, of which the times tell: those of a block, or one call that is repeated."""
-    return long if repeated_call_ns(blocks) is None else 1
+def _calls_in_a_row(blocks: list[schema.Block], long_calls: int) -> int:
+    """Calls in a row, each on its own memory, whose time is measured: those of a block, or 1 for a repeated call."""
+    return long_calls if repeated_call_ns(blocks) is None else 1
 
 
 def _differentiating_ns(case: schema.Case, device: torch.device) -> float | None:
-    """Of a gradient: what differentiating takes besides the work."""
+    """Time per call of autograd's graph alone, if the operator is a gradient; else None."""
     if not schema.is_gradient(case.operator):
         return None
     results = operators.tensor_count(case.args[0])
@@ -167,7 +176,7 @@ def _differentiating_ns(case: schema.Case, device: torch.device) -> float | None
 
 
 class _InterleavedTiming:
-    """The blocks of one measurement."""
+    """Runs the blocks of one measurement on a GPU."""
 
     method = long_block_experiment.METHOD
 
@@ -176,7 +185,7 @@ class _InterleavedTiming:
         session: CandidateSession,
         bound: BoundWorker,
         other: BoundWorker,
-        blank: BoundWorker,
+        shim_worker: BoundWorker,
         reference: Reference,
     ) -> None:
         self.other, self.reference = other, reference
@@ -185,111 +194,120 @@ class _InterleavedTiming:
         self.bound = bound
         draws = FreshCalls(session, reference)
         sweep = session.room.sweep_caches if session.job.cache == "cold" else None
-        self._called = CandidateCalls(session, bound, draws)
-        self._calls: Parties = {
-            "candidate": self._called,
+        self._candidate_calls = CandidateCalls(session, bound, draws)
+        self._call_parties: Parties = {
+            "candidate": self._candidate_calls,
             "reference": ReferenceCalls(other, draws, pretend=False),
-            "shim": ReferenceCalls(blank, draws, pretend=True),
+            "shim": ReferenceCalls(shim_worker, draws, pretend=True),
         }
-        self._played = CandidateGraphs(session, bound, draws, sweep, chained=False)
-        self._recorded: dict[schema.Party, CandidateGraphs | ReferenceGraphs] = {
-            "candidate": self._played,
+        self._candidate_graphs = CandidateGraphs(session, bound, draws, sweep, chained=False)
+        self._recordable: dict[schema.Party, CandidateGraphs | ReferenceGraphs] = {
+            "candidate": self._candidate_graphs,
             "reference": ReferenceGraphs(other, draws, sweep, chained=False),
-            "shim": ReferenceGraphs(blank, draws, sweep, chained=False, pretend=True),
+            "shim": ReferenceGraphs(shim_worker, draws, sweep, chained=False, pretend=True),
         }
-        self._graphs: Parties = {**self._recorded}
-        self._linked = CandidateGraphs(session, bound, draws, sweep, chained=True)
-        self._chains: Parties = {
-            "candidate": self._linked,
+        self._graph_parties: Parties = {**self._recordable}
+        self._candidate_chain = CandidateGraphs(session, bound, draws, sweep, chained=True)
+        self._chain_parties: Parties = {
+            "candidate": self._candidate_chain,
             "reference": ReferenceGraphs(other, draws, sweep, chained=True),
-            "shim": ReferenceGraphs(blank, draws, sweep, chained=True, pretend=True),
+            "shim": ReferenceGraphs(shim_worker, draws, sweep, chained=True, pretend=True),
         }
         if not bound.records_graphs:
-            self._chains = {
+            self._chain_parties = {
                 "candidate": CandidateChain(session, bound, draws),
                 "reference": ReferenceChain(other, draws, pretend=False),
-                "shim": ReferenceChain(blank, draws, pretend=True),
+                "shim": ReferenceChain(shim_worker, draws, pretend=True),
             }
         self._draws = draws
         self._known_call_ns, self._cache = session.room.reference_call_ns, session.job.cache
         self._baseline = session.job.baseline
-        self._probe, self._pids = session.room.probe, [each.worker.pid for each in (bound, other, blank)]
+        self._probe, self._pids = session.room.probe, [each.worker.pid for each in (bound, other, shim_worker)]
         self.watch: Watch
-        """Since the contest was begun."""
+        """Observes the device since the first block. Set by :meth:`hold`."""
         self.uncaptured: str | None = None if bound.records_graphs else ""
 
     @property
     def latencies_ns(self) -> list[int]:
-        """How long the judge waited for the device before the candidate's blocks."""
-        return self._called.latencies_ns + self._played.latencies_ns + self._linked.latencies_ns
+        """How long the device took to answer the judge before each block of the candidate."""
+        return (
+            self._candidate_calls.latencies_ns
+            + self._candidate_graphs.latencies_ns
+            + self._candidate_chain.latencies_ns
+        )
 
-    def get_ready(self) -> None:
-        """Find out what can be planted, and record the first graphs of the measurement.
+    def prepare(self) -> None:
+        """Choose the values to plant. Record the graphs of long blocks, if the reference's call time is known.
 
-        They can be recorded only if it is known how long their blocks are.
+        Without that time it is not known how many calls these blocks have.
         """
         self._draws.plan()
-        call_ns = self._known_call_ns.get(self._key_of(self._graphs))
+        call_ns = self._known_call_ns.get(self._key_of(self._graph_parties))
         if call_ns is None:
             return
-        long = long_block_experiment.long_block(call_ns, self.bound.sets, self._plan)
-        with suppress(UncapturableError):  # it will not be recorded later, either, and then something follows from it
-            for party in self._recorded.values():
-                party.record(long)
+        long_calls = long_block_experiment.long_block(call_ns, self.bound.sets, self._plan)
+        with suppress(UncapturableError):  # hold() meets the same error and handles it
+            for party in self._recordable.values():
+                party.record(long_calls)
 
     def hold(self) -> tuple[list[schema.Block], int]:
-        """Every block, and how many calls a long one has."""
+        """Run all blocks. Returns them, and how many calls a long one has."""
         self.watch = Watch(self._probe, self._pids)
         return self._blocks()
 
     def _blocks(self) -> tuple[list[schema.Block], int]:
+        """Choose how calls are made (captured or one by one, and chained if they can be), and run the rounds."""
         if not self.bound.records_graphs and self.bound.sets > 1 and can_be_chained(self.bound, self._draws):
-            lengths = self._lengths(self._calls)
-            blocks = self._rounds(self._calls, lengths[1:])
+            lengths = self._lengths(self._call_parties)
+            blocks = self._rounds(self._call_parties, lengths[1:])
             self._confirm_by_chains(blocks, lengths[1])
             return blocks, lengths[1]
         if not self.bound.records_graphs or not self._reference_can_be_captured():
-            return self._by_calls()
+            return self._time_calls()
         try:
-            lengths = self._lengths(self._graphs)
+            lengths = self._lengths(self._graph_parties)
         except UncapturableError as error:
             self.uncaptured = f"the candidate: {error}"
-            return self._by_calls_against_graphs()
+            return self._time_calls_against_graphs()
         if lengths[1] > 1 and self._draws.can_be_chained():
-            blocks = self._rounds(self._graphs, lengths[1:])
+            blocks = self._rounds(self._graph_parties, lengths[1:])
             self._confirm_by_chains(blocks, lengths[1])
         else:
-            blocks = self._decide(self._graphs, lengths)
-        few, rounds = self._calls_for_call_time(), self._plan.rounds // 2
-        inspections = long_block_experiment.Inspections(rounds, self._called.inspection)
+            blocks = self._rounds_with_confirmations(self._graph_parties, lengths)
+        calls, rounds = self._calls_for_call_time(), self._plan.rounds // 2
+        inspections = long_block_experiment.Inspections(rounds, self._candidate_calls.inspection)
         blocks += long_block_experiment.some_rounds(
-            self._calls, (few,), rounds, self._order, 1 + blocks[-1].round, inspections
+            self._call_parties, (calls,), rounds, self._order, 1 + blocks[-1].round, inspections
         )
         return blocks, lengths[1]
 
     def _calls_for_call_time(self) -> int:
-        """Fewer of large ones: to start these takes next to nothing of their time, and to draw them the most."""
-        fitting = _BYTES_FOR_CALL_TIME // self.bound.layout.footprint_bytes
-        return min(max(_LEAST_FOR_CALL_TIME, min(_CALLS_FOR_CALL_TIME, fitting)), self.bound.sets)
+        """Calls in a block that shows the call time: few for large arguments, which take long to draw.
+
+        Launching is a small part of the time of such calls, so a few of them are enough.
+        """
+        fitting = _MOST_BYTES_FOR_CALL_TIME // self.bound.layout.footprint_bytes
+        return min(max(_LEAST_CALLS_FOR_CALL_TIME, min(_MOST_CALLS_FOR_CALL_TIME, fitting)), self.bound.sets)
 
     def _reference_can_be_captured(self) -> bool:
-        """Asked of the reference first: what a case is measured by is not the candidate's to choose."""
-        if self._key_of(self._graphs) in self._known_call_ns:
+        """Whether reference and shim can be captured. Tried first: a candidate must not choose how a case is timed."""
+        if self._key_of(self._graph_parties) in self._known_call_ns:
             return True
         try:
             for party in ("reference", "shim"):
-                self._graphs[party].run(1)
+                self._graph_parties[party].run(1)
         except UncapturableError as error:
             self.uncaptured = f"the reference: {error}"
             return False
         return True
 
-    def _by_calls(self) -> tuple[list[schema.Block], int]:
-        lengths = self._lengths(self._calls)
-        return self._decide(self._calls, lengths), lengths[1]
+    def _time_calls(self) -> tuple[list[schema.Block], int]:
+        """Time calls that are not captured."""
+        lengths = self._lengths(self._call_parties)
+        return self._rounds_with_confirmations(self._call_parties, lengths), lengths[1]
 
     def _lengths(self, parties: Parties) -> tuple[int, int]:
-        """Of blocks. How long the reference's calls take is asked once for a case, however many candidates it has."""
+        """Calls in a short block and in a long one. The reference's call time is measured once per case and judge."""
         known, key = self._known_call_ns, self._key_of(parties)
         if key not in known:
             known[key] = long_block_experiment.reference_call_ns(parties, self.bound.sets)
@@ -298,32 +316,33 @@ class _InterleavedTiming:
     def _key_of(self, parties: Parties) -> str:
         return schema.content_key(self.reference.case, parties["reference"].way, self._cache, self._baseline)
 
-    def _by_calls_against_graphs(self) -> tuple[list[schema.Block], int]:
-        """Only the candidate cannot be captured: its call time is compared with the reference's device time.
+    def _time_calls_against_graphs(self) -> tuple[list[schema.Block], int]:
+        """Time a candidate that cannot be captured: its call time is compared with the reference's device time.
 
-        So everything that starting the candidate's calls costs counts, and nothing of the reference's: refusing to be
-        captured never pays.
+        So the launches count in the candidate's time and not in the reference's: to refuse capture is never an
+        advantage.
         """
-        blocks, long = self._by_calls()
-        theirs: Parties = {party: runs for party, runs in self._graphs.items() if party != "candidate"}
-        count = len({block.round for block in blocks if block.calls == long})
+        blocks, long_calls = self._time_calls()
+        other_parties: Parties = {party: runs for party, runs in self._graph_parties.items() if party != "candidate"}
+        count = len({block.round for block in blocks if block.calls == long_calls})
         return blocks + long_block_experiment.some_rounds(
-            theirs, (long,), count, self._order, 1 + blocks[-1].round
-        ), long
+            other_parties, (long_calls,), count, self._order, 1 + blocks[-1].round
+        ), long_calls
 
-    def _confirm_by_chains(self, blocks: list[schema.Block], long: int) -> None:
-        """Whether the speed is also there where each call waits for the one before."""
+    def _confirm_by_chains(self, blocks: list[schema.Block], long_calls: int) -> None:
+        """Add rounds of chained calls, each of which waits for the one before, if the speed needs confirmation."""
         if not needs_confirmation(blocks):
             return
-        calls = min(long, _CALLS_IN_CHAIN)
+        calls = min(long_calls, _MOST_CALLS_IN_CHAIN)
         with suppress(UncapturableError):  # then it stays unconfirmed
-            for party in self._chains.values():
+            for party in self._chain_parties.values():
                 party.run(calls)
             long_block_experiment.confirmations(
-                self._chains, blocks, calls, self._plan, self._order, needs_confirmation
+                self._chain_parties, blocks, calls, self._plan, self._order, needs_confirmation
             )
 
-    def _decide(self, parties: Parties, lengths: tuple[int, int]) -> list[schema.Block]:
+    def _rounds_with_confirmations(self, parties: Parties, lengths: tuple[int, int]) -> list[schema.Block]:
+        """Run the rounds, then further rounds of single calls as long as the speed needs confirmation."""
         blocks = self._rounds(parties, lengths)
         inspections = self._inspections(parties)
         long_block_experiment.confirmations(
@@ -338,31 +357,31 @@ class _InterleavedTiming:
         )
 
     def _inspections(self, parties: Parties) -> long_block_experiment.Inspections:
-        """Chained calls are not inspected: what a call is given there is made of what the one before gave."""
-        candidate = self._called if parties is self._calls else self._played
+        """The candidate's inspected blocks. Chained calls have none: their arguments come from earlier results."""
+        candidate = self._candidate_calls if parties is self._call_parties else self._candidate_graphs
         return long_block_experiment.Inspections(self._plan.rounds, candidate.inspection)
 
 
 def _examine(
     session: CandidateSession,
     measurement: schema.Measurement,
-    contest: _InterleavedTiming | ShortBlockTiming,
+    timing: _InterleavedTiming | ShortBlockTiming,
     peak_bytes_per_second: float,
 ) -> None:
-    """Ask every guard; the first that proves something decides."""
+    """Run every guard on the measurement. Raises VerdictError with the first proof."""
 
     def latencies_without_candidate_ns() -> Iterator[int]:
         session.dismiss()
         for _ in range(_LATENCIES_WITHOUT_CANDIDATE):
-            yield contest.other.device_latency_ns()
+            yield timing.other.device_latency_ns()
             time.sleep(_SECONDS_BETWEEN_LATENCIES)
 
     guards: list[Guard] = [
-        QuiescenceGuard(contest.latencies_ns, latencies_without_candidate_ns),
+        QuiescenceGuard(timing.latencies_ns, latencies_without_candidate_ns),
         ClockGuard(),
-        FloorGuard(contest.other.layout.written_bytes, peak_bytes_per_second),
+        FloorGuard(timing.other.layout.written_bytes, peak_bytes_per_second),
     ]
     for guard in guards:
-        proof = guard.examine(measurement)
-        if proof is not None:
-            raise VerdictError(proof)
+        verdict = guard.examine(measurement)
+        if verdict is not None:
+            raise VerdictError(verdict)

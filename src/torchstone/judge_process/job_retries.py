@@ -22,19 +22,19 @@ from torchstone.judge_process.resources import JobOutcome, JudgeResources
 from torchstone.judge_process.sandboxed_reference_models import ModelLostError
 from torchstone.judge_process.staged_job import StagedJob
 
-_LOST_WORKERS = 5
-"""A worker that was killed from outside is our loss; one that dies so every time is the candidate's doing."""
+_MOST_ATTEMPTS = 5
+"""Most attempts at a job. A candidate whose worker is killed from outside at every attempt has crashed."""
 
 
 def judge(
     job: schema.Job, room: JudgeResources, device_label: str, manifest_key: str, isolation: schema.IsolationLevel
 ) -> schema.Record:
-    """The record of a job; repeats it when a worker was lost through no fault of the candidate."""
+    """The record of a job; repeats the job if a worker or memory was lacking through no fault of the candidate."""
     attempts = 0
     randomness = RepeatableRandomness()
     room.builds.begin_job()
     alone, waited = ExitStack(), room.waited_seconds
-    while attempts < _LOST_WORKERS:
+    while attempts < _MOST_ATTEMPTS:
         attempts += 1
         randomness.begin_again()
         trial = StagedJob(job, room, randomness, waited)
@@ -45,16 +45,16 @@ def judge(
             lack = verdict if isinstance(verdict, schema.Crashed) and verdict.kind == "memory" else None
             is_over = lack is None
         except MoreMemoryNeededError:
-            attempts -= 1  # no candidate was there yet; each time it needs more, and all of the device is enough
+            attempts -= 1  # no candidate was loaded; each time it reserves more, at most all of the device
         except CameTooSoonError:
-            pass  # with a fresh worker: the next time it was not there before
+            pass  # the next attempt times the reference before it loads the candidate
         except ModelLostError as lost:
             verdict = schema.Unjudged(str(lost))
-            room.dismiss_candidate()  # it may have taken the model's time or memory
+            room.dismiss_candidate()  # it may have used the time or memory that the model needs
         except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
             verdict = schema.Unjudged(str(lost))
         except WorkerLostError:
-            # If it happens every time, something that the candidate does makes the system kill it.
+            # If it happens every time, the candidate makes the system kill it.
             verdict = schema.Crashed(
                 trial.session.clock.stage,
                 "signal",
@@ -63,25 +63,28 @@ def judge(
                 replay=trial.session.crash_replay(),
             )
             if trial.session.clock.stage == "measure" or trial.session.outcome.measurement is not None:
-                attempts = max(attempts, _LOST_WORKERS - 2)  # dying until the clock is kind must not pay
+                attempts = max(attempts, _MOST_ATTEMPTS - 2)  # a candidate must not die until its times are good
         except TorchstoneError as error:
             if not trial.session.has_worker and not room.has_had_candidates:
-                raise  # this machine cannot do what the request needs: no other job could run either
-            verdict, is_over = _fault(error, room), True  # it could, until a candidate had been loaded
-        except Exception as error:  # noqa: BLE001 - a fault of ours, perhaps provoked: it must not take other jobs along
-            verdict, is_over = _fault(error, room), not is_out_of_memory(error)
+                raise  # this machine cannot do what the request needs: no other job can run either
+            verdict, is_over = (
+                _verdict_for_fault(error, room),
+                True,
+            )  # the machine could do it until a candidate was loaded
+        except Exception as error:  # noqa: BLE001 - a fault of the judge, perhaps provoked: other jobs go on
+            verdict, is_over = _verdict_for_fault(error, room), not is_out_of_memory(error)
             if not is_over:
-                lack = torch.OutOfMemoryError(str(error))  # without the frames of the other one, which hold tensors
+                lack = torch.OutOfMemoryError(str(error))  # a new error: the frames of the old one hold tensors
         outcome, stage = trial.session.outcome, trial.session.clock.stage
-        del trial  # and with it the tensors that it holds: who waits for memory must have none
+        del trial  # and its tensors: a judge that waits for memory must hold none
         if lack is not None and not _have_it_alone(room, alone):
-            verdict, is_over = _for_lack(lack, stage, room), True
+            verdict, is_over = _verdict_for_lack(lack, stage, room), True
         if is_over:
             break
     alone.close()
     room.shortage.end()
     room.memory.release()
-    room.free_memory()  # what one job needed must not be missing to the next
+    room.free_memory()  # so that the next job has the memory that this one used
     return schema.Record(
         job_key=job.key,
         case=job.case,
@@ -114,30 +117,30 @@ def _argument_names(case: schema.Case) -> tuple[str, ...]:
 
 
 def _have_it_alone(room: JudgeResources, alone: ExitStack) -> bool:
-    """Try again with the device to itself: a candidate is not blamed for what other judges use.
+    """Take the device alone for another attempt, without memory of other judges or of earlier jobs.
 
-    Nor for what this judge keeps for later. False: it had the device alone already.
+    Returns False if this attempt had the device alone, or if its memory cannot be watched (CPU).
     """
     if not room.shortage.tells or room.lane.is_exclusive:
         return False
-    room.memory.hold_everything()  # before the lane: who holds that must not wait for memory
+    room.memory.hold_everything()  # before the lane: a judge that holds it must not wait for memory
     alone.enter_context(room.lane.exclusive())
     room.watch_memory()
     return True
 
 
-def _for_lack(lack: schema.Crashed | Exception, stage: schema.Stage, room: JudgeResources) -> schema.Verdict:
-    """Of a job that lacked memory, or whose candidate did, although it had the device to itself."""
+def _verdict_for_lack(lack: schema.Crashed | Exception, stage: schema.Stage, room: JudgeResources) -> schema.Verdict:
+    """The verdict for a job that lacked memory, or whose candidate did, although it had the device to itself."""
     return room.shortage.instead_of(lack) if isinstance(lack, schema.Crashed) else room.shortage.verdict(stage, lack)
 
 
-def _fault(error: Exception, room: JudgeResources) -> schema.Verdict:
-    """A job on which the judge failed is unjudged. If its device is spoilt, the judge must end and start again."""
+def _verdict_for_fault(error: Exception, room: JudgeResources) -> schema.Verdict:
+    """The verdict for a job on which the judge failed. Raises if the device no longer works: the judge must restart."""
     traceback.print_exception(error)  # into the judge's own log
     room.dismiss_candidate()
     room.dismiss_own_workers()
     if room.device.type == "cuda":
         torch.cuda.synchronize(room.device)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{place.filename.rsplit('/', 1)[-1]}:{place.lineno}"
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
     return schema.Unjudged(f"the judge stumbled ({type(error).__name__} at {where}): {error}"[:500])

@@ -1,13 +1,12 @@
 """Waits until the workers' CPU cores are idle: a candidate may leave work to the system that outlives it.
 
-The system frees some things of a process slowly, by threads and interrupts of its own, on the core where the process
-ended. No list of processes shows this work. But it takes the core from every other program there. So a thread of the
-judge runs on that core and reads the clock again and again. A step of the clock that is longer than a reading takes
-means that other work had the core. Its origin does not matter: a neighbour's program slows the reference just as
-well.
+The system frees some resources of a process slowly, by its own threads and interrupts, on the core where the process
+ended. No list of processes shows this work, but it takes the core from every other program. So a thread of the judge
+runs on that core and reads the clock again and again. If two readings lie further apart than a reading takes, other
+work had the core. Its origin does not matter: another program slows the reference as well.
 
-A core that shares its arithmetic with another (hyperthreads) is slow while the other is busy, so the other is
-observed too. Small virtual machines, which often do not report their topology, are observed as a whole.
+A core is slow while its hyperthread sibling is busy, so the sibling is observed too. Small virtual machines, which
+often do not report their topology, are observed as a whole.
 """
 
 from __future__ import annotations
@@ -19,36 +18,38 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-_LOOK_NS = 25_000_000
-"""At all cores together; where there are many, each is looked at for no less than the shortest."""
-_SHORTEST_LOOK_NS = 5_000_000
+_LOOK_AT_ALL_CORES_NS = 25_000_000
+"""Nanoseconds of a look at all cores, which divide it among them."""
+_LEAST_LOOK_AT_CORE_NS = 5_000_000
+"""Least nanoseconds of the look at one core."""
 _GAP_NS = 1_000
-"""Between two readings of the clock, on a core that nobody else has, lies a tenth of a microsecond. An interrupt from
-another core, to forget an address or a piece of code, takes two or three."""
+"""Two readings of the clock that lie further apart mean other work on the core. On an idle core they lie a tenth of a
+microsecond apart. An interrupt from another core, to flush an address or code, takes two or three microseconds."""
 MOST_STOLEN = 0.05
-"""Little more than differences that say nothing about a kernel. An idle core of a virtual machine loses about one
-percent, and now and then three."""
+"""Share of the time that other work may have of an idle core: little more than differences that say nothing about a
+kernel. An idle core of a virtual machine loses about one percent, and now and then three."""
 _FEW_CORES = 4
-_LOOKS = 3
-"""In a row, before a core is believed to be quiet."""
-_PATIENCE_SECONDS = 3.0
-"""What takes longer to be freed than this costs nobody but the candidate that has left it."""
+"""Machines with at most this many cores are observed as a whole."""
+_QUIET_LOOKS = 3
+"""Quiet looks in a row after which the cores count as idle."""
+_MOST_WAITING_SECONDS = 3.0
+"""Most time of waiting for idle cores, all waits together. Only a candidate that leaves longer work is affected."""
 _PAUSE_SECONDS = 0.05
-"""Before the next look at a core that was not quiet: what is left to be done there is done sooner without us."""
+"""Pause before the next look at a busy core, so that its work ends sooner."""
 
 
 class IdleCores:
-    """Some cores, and how long the judge may still wait for them to be idle. An empty set of cores always is."""
+    """Waits for some cores to be idle, within a time for all waits together. No cores at all are always idle."""
 
-    def __init__(self, cores: Collection[int], patience_seconds: float = _PATIENCE_SECONDS) -> None:
+    def __init__(self, cores: Collection[int], patience_seconds: float = _MOST_WAITING_SECONDS) -> None:
         self._cores = with_siblings(cores)
         self._left_seconds = patience_seconds
 
     def comes(self) -> bool:
-        """Wait until nothing else has run on any of the cores for a while. False: the time for waiting is over."""
+        """Wait until the cores are idle in several looks in a row. False: the time for waiting is over."""
         began, looks = time.monotonic(), 0
         try:
-            while looks < _LOOKS:
+            while looks < _QUIET_LOOKS:
                 looks = looks + 1 if self.is_there() else 0
                 if not looks:
                     if time.monotonic() - began > self._left_seconds:
@@ -59,19 +60,19 @@ class IdleCores:
             self._left_seconds -= time.monotonic() - began
 
     def is_there(self) -> bool:
-        """One look at each of the cores, one after another: two threads of this process would wait for each other."""
-        look_ns = max(_SHORTEST_LOOK_NS, _LOOK_NS // max(1, len(self._cores)))
+        """Whether one look finds all cores idle. One after another: two threads of a process wait for each other."""
+        look_ns = max(_LEAST_LOOK_AT_CORE_NS, _LOOK_AT_ALL_CORES_NS // max(1, len(self._cores)))
         return all(stolen_share(core, look_ns) <= MOST_STOLEN for core in self._cores)
 
 
 def with_siblings(cores: Collection[int], root: Path = Path("/sys/devices/system/cpu")) -> list[int]:
-    """The cores and those that share their arithmetic, as far as the system tells, and lets us go there."""
-    everywhere = range(os.cpu_count() or 1)
-    found = {*cores, *(everywhere if cores and len(everywhere) <= _FEW_CORES else ())}
+    """The cores and their hyperthread siblings, as far as the system reports them and lets the judge run there."""
+    all_cores = range(os.cpu_count() or 1)
+    found = {*cores, *(all_cores if cores and len(all_cores) <= _FEW_CORES else ())}
     for core in cores:
         with suppress(OSError, ValueError):
             found |= _listed((root / f"cpu{core}/topology/thread_siblings_list").read_text())
-    return sorted(core for core in found if core in cores or _may_go_to(core))
+    return sorted(core for core in found if core in cores or _can_run_on(core))
 
 
 def _listed(text: str) -> set[int]:
@@ -80,7 +81,7 @@ def _listed(text: str) -> set[int]:
     return {core for part in ends for core in range(int(part[0]), int(part[-1]) + 1)}
 
 
-def _may_go_to(core: int) -> bool:
+def _can_run_on(core: int) -> bool:
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {core})
@@ -90,8 +91,8 @@ def _may_go_to(core: int) -> bool:
     return True
 
 
-def stolen_share(core: int, look_ns: int = _LOOK_NS) -> float:
-    """How much of the time for which a thread of this process wanted to run on the core somebody else had."""
+def stolen_share(core: int, look_ns: int = _LOOK_AT_ALL_CORES_NS) -> float:
+    """The share of the time for which other work had the core, while a thread of this process was to run on it."""
     found: list[float] = []
 
     def look() -> None:

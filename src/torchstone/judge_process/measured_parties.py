@@ -45,13 +45,13 @@ Sweep = Callable[[], None]
 
 
 class ReferenceLostError(Exception):
-    """The reference's worker failed: nothing that a candidate could have done."""
+    """The worker of the reference or of the shim failed. The candidate is not to blame."""
 
 
 def lost(error: Exception, party: str = "reference") -> str:
-    """What became of one of our own workers, with the end of its traceback where it sent one.
+    """Message on the failure of one of the judge's own workers, with the end of its traceback if it sent one.
 
-    On a GPU a lack of memory is raised as such: a candidate may hold it.
+    On a GPU a lack of memory raises torch.OutOfMemoryError instead: a candidate may hold the memory.
     """
     if isinstance(error, CandidateFailedError) and error.failure.kind == "memory" and _uses_cuda():
         raise torch.OutOfMemoryError(f"the {party}'s worker: {error.failure.message}") from error
@@ -64,26 +64,26 @@ def _uses_cuda() -> bool:
 
 
 class FreshCalls:
-    """Calls for the parties of one measurement."""
+    """Draws the calls for all parties of one measurement."""
 
     def __init__(self, session: CandidateSession, reference: Reference) -> None:
         self._session, self._reference = session, reference
-        self._last: dict[int, list[DrawnCall]] = {}
+        self._last_calls: dict[int, list[DrawnCall]] = {}
         self._series: dict[tuple[int, schema.Way], Series] = {}
         self._seed = secrets.randbits(62)
         self.plans: list[Plan] = []
-        """Of the values to plant, once they were chosen."""
+        """Plans of the values to plant. Set by :meth:`plan`."""
 
     def fresh(self, calls: int) -> tuple[list[DrawnCall], list[Expected]]:
-        """Never those of an earlier try: a candidate that died has seen these, and may have left itself a note."""
+        """New calls with expected results. A retry draws others, because the candidate may have stored these."""
         drawn, expected = self._session.draw(self._reference, calls, calibrate=False, again=False)
-        self._last[calls] = drawn
+        self._last_calls[calls] = drawn
         return drawn, expected
 
     def planted(self, calls: int) -> tuple[list[DrawnCall], list[Expected]] | None:
-        """Like fresh ones, with planted values in some; for the candidate alone, which is not timed on them.
+        """New calls with planted values in some. Only the candidate gets them, and it is not timed on them.
 
-        None: there is nothing to plant, or torch does not take it after all.
+        None: there is nothing to plant, or torch refuses these values.
         """
         if not self.plans:
             return None
@@ -95,19 +95,19 @@ class FreshCalls:
             return None
 
     def plan(self) -> None:
-        """Choose which values are planted in blocks that are like timed ones."""
+        """Choose which values are planted in the inspected blocks, which look like timed ones."""
         _, usual = self._session.draw(self._reference, 1, calibrate=False, again=False)
         self.plans = plans_among_timed(usual[0], secrets.randbits(63))
 
     def again(self, calls: int) -> list[DrawnCall]:
-        """The candidate's last values, or some that it never sees; nobody looks at what they give."""
-        if calls not in self._last:
+        """The candidate's last calls, or some that it never gets. Their results are not compared."""
+        if calls not in self._last_calls:
             case, device = self._reference.case, self._reference.device
-            self._last[calls] = draw_calls(case, secrets.randbits(63), calls, device)
-        return self._last[calls]
+            self._last_calls[calls] = draw_calls(case, secrets.randbits(63), calls, device)
+        return self._last_calls[calls]
 
     def series(self, calls: int, way: schema.Way) -> Series:
-        """For captured calls: one series for each number of calls. Its values are drawn again for each block."""
+        """The series of this number of calls, captured or chained. Its values are drawn again for each block."""
         if (calls, way) not in self._series:
             self._series[calls, way] = Series(self._reference, calls)
         return self._series[calls, way]
@@ -116,17 +116,17 @@ class FreshCalls:
         return self.series(1, "captured").chain(self._seed) is not None
 
     def chain(self, calls: int) -> Chain | None:
-        """How as many calls are chained; None: their arguments cannot be."""
+        """How this many calls are chained; None: no argument can be made from a result."""
         return self.series(calls, "chained").chain(self._seed)
 
 
 def can_be_chained(bound: BoundWorker, draws: FreshCalls) -> bool:
-    """Whether results of calls that are not captured are tensors whose bits can decide how to go on."""
+    """Whether calls that are not captured can be chained: all results are tensors, and an argument depends on them."""
     if not all(output.dtype is not None for output in bound.layout.outputs):
         return False
     try:
         return draws.can_be_chained()
-    except UncapturableError:  # of random numbers, for example: nobody knows them beforehand
+    except UncapturableError:  # of random results, for example: they are not known beforehand
         return False
 
 
@@ -138,19 +138,19 @@ class CandidateCalls:
     def __init__(self, session: CandidateSession, bound: BoundWorker, draws: FreshCalls) -> None:
         self._session, self._bound, self._draws = session, bound, draws
         self.latencies_ns: list[int] = []
-        self._ready: dict[int, tuple[list[DrawnCall], list[Expected]]] = {}
+        self._prepared: dict[int, tuple[list[DrawnCall], list[Expected]]] = {}
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
-        self._ready = {calls: self._draws.fresh(calls) for calls in lengths}
+        self._prepared = {calls: self._draws.fresh(calls) for calls in lengths}
 
     def run(self, calls: int) -> Times:
-        drawn, expected = self._ready.pop(calls) if calls in self._ready else self._draws.fresh(calls)
+        drawn, expected = self._prepared.pop(calls) if calls in self._prepared else self._draws.fresh(calls)
         if self._bound.on_device:
             self.latencies_ns.append(self._bound.device_latency_ns())
         return Times(*self._session.call_and_verify(self._bound, drawn, expected))
 
     def inspection(self, calls: int) -> Turn | None:
-        """A block of calls of which some have planted values: verified like any other, and its time is forgotten."""
+        """A block of calls of which some have planted values: its results are verified, its time is not used."""
         ready = self._draws.planted(calls)
         return None if ready is None else lambda: self._inspect(*ready)
 
@@ -161,7 +161,7 @@ class CandidateCalls:
 
 
 class ReferenceCalls:
-    """The reference, or the shim alone, likewise."""
+    """The reference or (``pretend``) the shim, called one call after another."""
 
     way: schema.Way = "called"
 
@@ -169,7 +169,7 @@ class ReferenceCalls:
         self._bound, self._draws, self._pretend = bound, draws, pretend
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
-        """The candidate's draws serve."""
+        """Do nothing: the candidate's values are used."""
 
     def run(self, calls: int) -> Times:
         self._bound.present(self._draws.again(calls))
@@ -181,9 +181,9 @@ class ReferenceCalls:
 
 
 class CandidateChain:
-    """The candidate, each call's arguments made from the last call's result: calls cannot be made together.
+    """The candidate, its calls chained but not captured: each call's arguments are made from the last call's result.
 
-    Where nothing is captured. What a chain costs beside the calls, the shim's costs as well.
+    So calls cannot be made together. The cost of chaining itself is also in the shim's time.
     """
 
     way: schema.Way = "chained"
@@ -203,7 +203,7 @@ class CandidateChain:
 
 
 class ReferenceChain:
-    """The reference, or the shim alone, likewise."""
+    """The reference or (``pretend``) the shim, its calls chained but not captured."""
 
     way: schema.Way = "chained"
 
@@ -211,7 +211,7 @@ class ReferenceChain:
         self._bound, self._draws, self._pretend = bound, draws, pretend
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
-        """The candidate's draws serve."""
+        """Do nothing: the candidate's values are used."""
 
     def run(self, calls: int) -> Times:
         self._bound.present(self._draws.series(calls, self.way).calls())
@@ -224,7 +224,7 @@ class ReferenceChain:
 
 
 class Graphs:
-    """Calls that are captured, a graph for each length of block, chained or not."""
+    """Captured calls of one party, chained or not: one CUDA graph for each number of calls."""
 
     def __init__(
         self, bound: BoundWorker, draws: FreshCalls, sweep: Sweep | None, chained: bool, pretend: bool = False
@@ -240,7 +240,7 @@ class Graphs:
         return self._draws.chain(calls) if self.way == "chained" else None
 
     def capture(self, calls: int, deadline: float) -> Captured:
-        """Capture that many calls, the first time that so many are wanted."""
+        """The graph of this many calls, which is recorded at the first use."""
         if calls not in self._captured:
             chain = self.chain(calls)
             self._captured[calls] = Captured(self._bound, calls, deadline, self._pretend, self._sweep, chain)
@@ -275,7 +275,7 @@ class CandidateGraphs(Graphs):
         return self._play(captured, calls)
 
     def inspection(self, calls: int) -> Turn | None:
-        """As of :class:`CandidateCalls`, but at once: a series has room for one draw, and the round's comes later."""
+        """Inspect a block now and not as a turn: a series holds one block's values, and the round's come later."""
         captured = self._captured.get(calls)
         if captured is not None and self._draws.plans:
             self.series(calls).draw_planted(secrets.randbits(63), self._draws.plans)
@@ -286,7 +286,7 @@ class CandidateGraphs(Graphs):
         self._bound.finish_device_work()
         self.latencies_ns.append(self._bound.device_latency_ns())
         values = self.series(calls).storages
-        # The arguments of chained calls are not in the seed alone.
+        # The arguments of chained calls do not follow from the seed alone.
         with self._session.making(self.series(calls).calls if self.way == "captured" else tuple):
             times = self._session.allow(lambda deadline: captured.play(values, deadline))
         self._verify(captured, self.series(calls))
@@ -296,7 +296,7 @@ class CandidateGraphs(Graphs):
         if calls in self._captured:
             return self._captured[calls]
         captured = self._session.allow(lambda deadline: self.capture(calls, deadline))
-        self._object(captured.objection())
+        self._raise_objection(captured.objection())
         return captured
 
     def _verify(self, captured: Captured, series: Series) -> None:
@@ -305,28 +305,28 @@ class CandidateGraphs(Graphs):
         if not captured.was_finished():
             message = "results changed after the calls were reported done: work went on behind the reply"
             raise VerdictError(schema.Cheated(stage, "late-work", message))
-        self._object(BandGuard().examine(captured.block))
+        self._raise_objection(BandGuard().examine(captured.block))
         chain = self.chain(series.count)
         if chain is not None:
             series.follow(chain, outputs)
         match series.compare(outputs, captured.arguments_after()):
             case Mismatch(reason=reason, message=message, errors=errors, call=index, wrong=wrong):
-                # The arguments of chained calls are not in the seed alone.
+                # The arguments of chained calls do not follow from the seed alone.
                 replay = verdict_wording.replay_of(series.calls()[index]) if chain is None else None
                 message += verdict_wording.about_inputs(replay, self._session.job.case) if replay is not None else ""
                 raise VerdictError(schema.Disagrees(stage, reason, message, errors, replay, wrong))
         self._session.verified += series.count
 
-    def _object(self, objection: GuardFinding | None) -> None:
+    def _raise_objection(self, objection: GuardFinding | None) -> None:
         if objection is not None:
             raise VerdictError(verdict_wording.wrong_place(self._session.clock.stage, objection))
 
 
 class ReferenceGraphs(Graphs):
-    """The reference, or the shim alone, likewise."""
+    """The reference or (``pretend``) the shim, its calls captured."""
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
-        """The candidate's draws serve."""
+        """Do nothing: the candidate's values are used."""
 
     def run(self, calls: int) -> Times:
         captured = self.record(calls)
@@ -336,8 +336,8 @@ class ReferenceGraphs(Graphs):
             raise ReferenceLostError(lost(error)) from error
 
     def record(self, calls: int) -> Captured:
-        """Raises UncapturableError for a lack of memory only if that is excused: how a case is measured is not the
-        candidate's to choose.
+        """Record the calls. A lack of memory makes them uncapturable only if the candidate cannot have caused it: the
+        candidate must not choose how a case is measured.
         """
         try:
             return self.capture(calls, time.monotonic() + HOUSEKEEPING_SECONDS)
@@ -350,6 +350,7 @@ class ReferenceGraphs(Graphs):
 
 
 def _raise_lack_unless_excused(failed: CandidateFailedError) -> None:
+    """Raise torch.OutOfMemoryError for a lack of memory that a candidate may have caused; else do nothing."""
     try:
         lost(failed)
     except operator_errors():

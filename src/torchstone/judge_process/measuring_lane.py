@@ -1,15 +1,15 @@
 """A lock on each device (its *lane*) for all processes of the machine: one judge measures alone, or several check.
 
-A judge that measures holds the device alone. Judges that only check share it. Two locks make this fair: every judge
-passes a gate first, and one that waits for the lane to empty keeps the gate shut meanwhile. The locks are the
-kernel's (``flock``): a killed judge releases them.
+A judge that measures holds the lane exclusively. Judges that only check share it. Every judge first takes a second
+lock, the gate. A judge that waits to measure holds the gate until the others have left the lane, so it cannot wait
+forever. The locks are those of Linux (``flock``), which releases them when a judge is killed.
 
-A shut gate also tells the judges in the lane that one waits to measure. A check that may take long, such as a
+A held gate also shows the judges in the lane that one waits to measure. A check that may take long, such as a
 compilation, gives up its place meanwhile (:meth:`MeasuringLane.make_way`). Otherwise every measurement would wait for
 the slowest compilation.
 
-To empty the lane takes as long as the slowest check. So all judges that wait to measure do it one after another before
-checks go on: a third lock tells who measures or waits to. A check waits for them for a bounded time only.
+To wait for an empty lane takes as long as the slowest check. So all judges that wait to measure do it one after another
+before checks go on. Each holds a third lock (``measuring``), and a check waits for it for a bounded time only.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 _SHARED_FOLDER = Path("/tmp/torchstone-lanes")
 """Not TMPDIR, which differs between users and jobs: all of them must meet in one place."""
 _MOST_YIELDING_SECONDS = 5.0
-"""For which a check lets measurements that wait go first: a program that does nothing but measure may not stop it."""
-_LOOK_SECONDS = 0.002
-"""Between two looks whether somebody still measures or waits to."""
+"""Most seconds for which a check lets waiting measurements go first, so that endless measurements do not stop it."""
+_POLL_SECONDS = 0.002
+"""Pause between two tests whether another judge measures or waits to."""
 
 
 class MeasuringLane:
@@ -39,30 +39,30 @@ class MeasuringLane:
         self._lane = _open_shared(where / f"{device_name}.lane")
         self._measuring = _open_shared(where / f"{device_name}.measuring")
         self.waits = False
-        """Whether somebody else has it: that can take any time."""
-        self._held: int | None = None
+        """Whether this process waits for the lane now, which can take any time."""
+        self._lock_kind: int | None = None
         self.waited_seconds = 0.0
-        """For a place, since the beginning: what this process could not do because others used the device."""
+        """Total time for which this process has waited for the lane."""
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """For work that may run beside other checks, but not beside a measurement."""
+        """Share the lane: for work that may run beside other checks, but not beside a measurement."""
         with self._holding(fcntl.LOCK_SH):
             yield
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """For measuring. Who has a shared place leaves it for that and comes back to it afterwards."""
+        """Hold the lane alone: for measuring. A shared place is left for that, and taken again afterwards."""
         with self._holding(fcntl.LOCK_EX):
             yield
 
     @contextlib.contextmanager
     def _holding(self, kind: int) -> Iterator[None]:
-        before = self._held
+        before = self._lock_kind
         if before == kind == fcntl.LOCK_SH or before == fcntl.LOCK_EX:
             yield
             return
-        self._leave()  # before waiting: two that kept their places would wait for each other
+        self._leave()  # before waiting: two judges that kept their places would wait for each other
         self._enter(kind)
         try:
             yield
@@ -74,15 +74,15 @@ class MeasuringLane:
     @property
     def is_shared(self) -> bool:
         """Whether this process has a shared place."""
-        return self._held == fcntl.LOCK_SH
+        return self._lock_kind == fcntl.LOCK_SH
 
     @property
     def is_exclusive(self) -> bool:
         """Whether this process has the lane to itself."""
-        return self._held == fcntl.LOCK_EX
+        return self._lock_kind == fcntl.LOCK_EX
 
     def is_wanted(self) -> bool:
-        """Whether somebody waits to measure until those who share the lane have left."""
+        """Whether another judge waits to measure until those that share the lane have left."""
         if not self.is_shared:
             return False
         try:
@@ -93,8 +93,8 @@ class MeasuringLane:
         return False
 
     def make_way(self) -> None:
-        """Leave the shared place to a judge that waits to measure, and come back. Everything of this judge must stand
-        still.
+        """Leave the shared place to a judge that waits to measure, and take it again. All workers of this judge must be
+        paused.
         """
         self._leave()
         self._enter(fcntl.LOCK_SH)
@@ -114,24 +114,24 @@ class MeasuringLane:
                 fcntl.flock(self._gate, fcntl.LOCK_UN)
         finally:
             self.waits = False
-        self._held = kind
+        self._lock_kind = kind
         self.waited_seconds += time.monotonic() - began
 
     def _let_measurements_pass(self) -> None:
-        """Wait until nobody measures or waits to, or for as long as that is due."""
+        """Wait until no judge measures or waits to, for a bounded time."""
         until = time.monotonic() + _MOST_YIELDING_SECONDS
         while time.monotonic() < until:
             try:
                 fcntl.flock(self._measuring, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
                 continue
             fcntl.flock(self._measuring, fcntl.LOCK_UN)
             return
 
     def _leave(self) -> None:
-        if self._held is not None:
-            self._held = None
+        if self._lock_kind is not None:
+            self._lock_kind = None
             fcntl.flock(self._lane, fcntl.LOCK_UN)
             fcntl.flock(self._measuring, fcntl.LOCK_UN)
 
@@ -141,14 +141,14 @@ class MeasuringLane:
 
 
 def _make_shared_folder(folder: Path) -> None:
-    """Like /tmp itself: every user may lock there, none may remove another's files."""
+    """Make the folder with the mode of /tmp: every user may lock there, none may remove another's files."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(parents=True)
         folder.chmod(0o1777)
 
 
 def _open_shared(path: Path) -> int:
-    """Never O_CREAT on a file that exists: in a sticky folder the kernel may refuse that for another user's."""
+    """Open or create a lock file. No O_CREAT on a file of another user: Linux may refuse that in a sticky folder."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(path, flags)
@@ -156,5 +156,5 @@ def _open_shared(path: Path) -> int:
         pass
     try:
         return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError:  # somebody was faster
+    except FileExistsError:  # another process was faster
         return os.open(path, flags)

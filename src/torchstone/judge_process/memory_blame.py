@@ -1,9 +1,10 @@
 """Decides what is to blame when a device lacks memory: the candidate, other processes, or the size of the case.
 
-A candidate must not have checks skipped by holding memory. So a lack of memory ends the trial, and the job is tried
-again with the device to itself and nothing done beside the candidate. There the judge knows how much memory the
-candidate holds: what was free before it was loaded, less what is free now and what the judge has taken since. More than
-the case needs is the candidate's failure. Otherwise the call does not fit on this device, as without a candidate.
+A candidate must not cause checks to be skipped by holding memory. So a lack of memory ends the trial. The job is tried
+again with the device to itself, and without work of the judge beside the candidate's calls. Then the judge can compute
+how much memory the candidate holds. This is the memory that was free before it was loaded, less what is free now, less
+what the judge has taken since. More than the case needs is the candidate's failure. Otherwise the call does not fit on
+this device.
 """
 
 from __future__ import annotations
@@ -17,37 +18,38 @@ import torch
 from torchstone import schema
 from torchstone.calls.torch_errors import is_out_of_memory
 
-_SHARE_TO_HOLD = 1 / 16
-_LEAST_TO_HOLD_BYTES = 1 << 30
-"""What any candidate may hold besides the case's own memory: its context, libraries and what its allocator keeps. The
-larger of this and that share of the device."""
+_ALLOWED_SHARE = 1 / 16
+_LEAST_ALLOWED_BYTES = 1 << 30
+"""Memory that a candidate may hold besides the case's: its CUDA context, libraries, and unused memory of its allocator.
+The larger of this share of the device and these bytes."""
 _SHARE_OF_OTHERS = 1 / 4
-"""Of a device, what other processes may hold before a lack of memory is taken for theirs."""
-_COPIES = 4
-"""Of the buffers of a case: the judge's block itself, results of calls, and what captured calls keep for themselves."""
+"""Share of a device above which other processes are blamed for a lack of memory."""
+_BUFFER_COPIES = 4
+"""Copies of a case's buffers that a candidate may hold: the judge's block, results, and memory of captured calls."""
 _REFERENCE_PEAKS = 2
-"""A candidate may keep twice what torch's own operator needs."""
-_SETTLE_SECONDS = 10.0
-_SETTLED_SECONDS = 0.3
-"""A driver gives memory of an ended process back after a while: free memory counts as known once it has stayed so."""
+"""A candidate may hold this many times the peak memory of torch's own operator."""
+_MOST_SETTLING_SECONDS = 10.0
+_STABLE_SECONDS = 0.3
+"""Most seconds to wait for stable free memory, and seconds without growth after which it counts as stable. The driver
+frees memory of an ended process with a delay."""
 
 
 class DeviceMemory(Protocol):
-    """What is known of a device's memory. Tests give another."""
+    """Reads a device's memory."""
 
     def free_bytes(self) -> int:
-        """What nobody has."""
+        """Memory that no process has."""
         ...
 
     def own_bytes(self) -> int:
-        """What this process has, after it has given back what it does not use."""
+        """Memory that this process has, after it has freed what it does not use."""
         ...
 
     def total_bytes(self) -> int: ...
 
 
 class CudaMemory:
-    """A CUDA device, as its driver and torch's allocator of this process tell."""
+    """Reads a CUDA device's memory from the driver and from this process's torch allocator."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -70,7 +72,7 @@ class _Reading(NamedTuple):
 
 
 class MemoryShortage:
-    """Decides for one judge whether a lack of device memory says anything about the reference."""
+    """Decides for one judge whether a lack of device memory is the candidate's failure."""
 
     def __init__(
         self,
@@ -78,19 +80,19 @@ class MemoryShortage:
         may_hold_memory: Callable[[], bool],
         own_workers: Callable[[], int] = lambda: 0,
     ) -> None:
-        """``memory``: None for the host, where workers have a limit. ``may_hold_memory``: whether another process
-        of ours could hold memory of the device now: a candidate, another judge, a reader of problems.
-        ``own_workers``: in how many workers the judge itself calls the case now, beside the candidate's.
+        """``memory``: None for the CPU, where workers have a limit. ``may_hold_memory``: whether another process of
+        ours could hold device memory now: a candidate, another judge, a reader of problems. ``own_workers``: how many
+        workers of the reference and the shim the judge has now.
         """
         self._memory = memory
         self._may_hold_memory, self._own_workers = may_hold_memory, own_workers
         self._before: _Reading | None = None
-        """Before the candidate was loaded, with the device to itself. None: others may use it."""
+        """Memory before the candidate was loaded, while the judge had the device alone. None: it has not."""
         self._planned_bytes = self._excess_bytes = self._held_bytes = self._foreign_bytes = 0
 
     @property
     def is_watched(self) -> bool:
-        """Whether the job has the device to itself because memory was lacking: then nothing is done beside a call."""
+        """Whether the job has the device alone because memory was lacking. Then nothing is done beside a call."""
         return self._before is not None
 
     @property
@@ -99,7 +101,7 @@ class MemoryShortage:
         return self._memory is not None
 
     def watch(self) -> None:
-        """The job is tried again. It has the device alone, and its candidate is not loaded yet."""
+        """Begin to watch: the job is tried again, has the device alone, and its candidate is not loaded yet."""
         if self._memory is not None:
             self.end()
             own_bytes = self._memory.own_bytes()
@@ -107,33 +109,33 @@ class MemoryShortage:
             self._foreign_bytes = self._memory.total_bytes() - self._before.free_bytes - own_bytes
 
     def end(self) -> None:
-        """The job is over."""
+        """Stop watching: the job is over."""
         self._before = None
         self._planned_bytes = self._excess_bytes = self._held_bytes = self._foreign_bytes = 0
 
     def plan(self, buffers_bytes: int, reference_peak_bytes: int) -> None:
-        """What the case needs: its buffers, and what torch's own operator takes beyond them."""
-        self._planned_bytes = _COPIES * buffers_bytes + _REFERENCE_PEAKS * reference_peak_bytes
+        """Note what the case needs: its buffers, and the peak memory of torch's own operator beyond them."""
+        self._planned_bytes = _BUFFER_COPIES * buffers_bytes + _REFERENCE_PEAKS * reference_peak_bytes
 
     def is_excused(self) -> bool:
-        """Whether the device lacks memory through no fault of a candidate. Asked at the moment of the failure."""
+        """Whether no candidate is to blame for the lack of memory. Call it at the moment of the failure."""
         if self._memory is None or (self._before is None and not self._may_hold_memory()):
             return True
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return True  # a recording that fails leads to another way of calling, and skips nothing
+            return True  # a failed recording skips no check: calls are made one by one
         self.look()
-        return self._before is not None and self._excess_bytes <= 0 and not self._lacks_because_of_others
+        return self._before is not None and self._excess_bytes <= 0 and not self._others_hold_much
 
     def look_if(self, error: BaseException) -> None:
-        """Look, if this is what memory was lacking for. To be called before the candidate's worker is ended."""
+        """Call :meth:`look` if the error is a lack of memory. Must precede the end of the candidate's worker."""
         if is_out_of_memory(error):
             self.look()
 
     def look(self) -> None:
-        """See what the candidate holds, and remember the most beyond what it may."""
+        """Compute what the candidate holds, and remember the largest excess over what it may hold."""
         if self._before is None or self._memory is None:
             return
-        # Settled: a worker of the judge's own, or a reader, may just have ended.
+        # Wait for stable memory: a worker of the judge, or a reader of problems, may just have ended.
         now = _Reading(self._memory.own_bytes(), settled(self._memory.free_bytes))
         held = self._before.free_bytes - now.free_bytes - (now.own_bytes - self._before.own_bytes)
         excess = held - self._allowed_bytes
@@ -141,30 +143,30 @@ class MemoryShortage:
             self._held_bytes, self._excess_bytes = held, excess
 
     @property
-    def _lacks_because_of_others(self) -> bool:
-        """Candidates of other judges among them, which stand still and keep what they have."""
+    def _others_hold_much(self) -> bool:
+        """Whether other processes hold much memory; also candidates of other judges, which keep it while paused."""
         return self._memory is not None and self._foreign_bytes > _SHARE_OF_OTHERS * self._memory.total_bytes()
 
     @property
     def _allowed_bytes(self) -> int:
-        """Of the candidate and of the judge's own workers: the driver does not tell them apart."""
+        """What the candidate and the judge's own workers may hold together: the driver does not tell them apart."""
         assert self._memory is not None
-        free = max(_LEAST_TO_HOLD_BYTES, int(_SHARE_TO_HOLD * self._memory.total_bytes()))
-        return (1 + self._own_workers()) * self._planned_bytes + free
+        overhead_bytes = max(_LEAST_ALLOWED_BYTES, int(_ALLOWED_SHARE * self._memory.total_bytes()))
+        return (1 + self._own_workers()) * self._planned_bytes + overhead_bytes
 
     def instead_of(self, crash: schema.Crashed) -> schema.Verdict:
-        """Of a candidate that lacked memory itself: its crash, unless others held much while it had the device."""
-        return self._others if self.is_watched and self._lacks_because_of_others else crash
+        """The verdict if the candidate itself lacked memory: its crash, unless other processes held much memory."""
+        return self._others_to_blame if self.is_watched and self._others_hold_much else crash
 
     @property
-    def _others(self) -> schema.Unjudged:
+    def _others_to_blame(self) -> schema.Unjudged:
         held = _gib(self._foreign_bytes)
         return schema.Unjudged(f"other processes hold {held} of the device's memory. End them, or use fewer judges")
 
     def verdict(self, stage: schema.Stage, error: Exception) -> schema.Verdict:
-        """Of a job that lacked memory although it had the device to itself."""
-        if self._excess_bytes <= 0 and self._lacks_because_of_others:
-            return self._others
+        """The verdict for a job that lacked memory although it had the device alone."""
+        if self._excess_bytes <= 0 and self._others_hold_much:
+            return self._others_to_blame
         if self._excess_bytes <= 0:
             return schema.Unsupported("reference", f"the device is too small for this case: {error}"[:500])
         allowed_bytes = self._held_bytes - self._excess_bytes
@@ -176,10 +178,10 @@ class MemoryShortage:
 
 
 def settled(read: Callable[[], int]) -> int:
-    """A figure once it has stopped growing."""
-    until, found = time.monotonic() + _SETTLE_SECONDS, read()
+    """Read a number of bytes until it no longer grows, for a bounded time."""
+    until, found = time.monotonic() + _MOST_SETTLING_SECONDS, read()
     while time.monotonic() < until:
-        time.sleep(_SETTLED_SECONDS)
+        time.sleep(_STABLE_SECONDS)
         before, found = found, read()
         if found <= before:
             break

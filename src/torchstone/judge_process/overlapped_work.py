@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 
 class Meanwhile:
-    """Work of the judge's own to be done while a worker makes calls that are not timed. Done once, or not at all."""
+    """Work of the judge, to be done once while a worker makes untimed calls."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
         self.seconds = 0.0
-        """What it took: no time of the worker's."""
+        """How long the work took. It does not count as the worker's time."""
 
     def do(self) -> float:
-        """Do it now, unless it was done; how long it took."""
+        """Do the work, unless it was done. Returns how many seconds it took now."""
         work, self._work = self._work, None
         began = time.monotonic()
         if work is not None:

@@ -35,36 +35,37 @@ if TYPE_CHECKING:
 
     from torchstone.judge_process.resources import JudgeResources
 
-_LIFE_SECONDS = 20.0
-_KEEPING_SECONDS = 0.1
-"""Between two looks of an idle judge whether somebody waits for the memory that it keeps."""
+_ALIVE_SECONDS = 20.0
+"""Time between two messages that the judge is alive."""
+_KEPT_MEMORY_POLL_SECONDS = 0.1
+"""Time between two tests of an idle judge whether another process waits for the memory that it keeps."""
 
 
 class JudgeSettings(msgspec.Struct, frozen=True):
-    """What a judge is set up with."""
+    """Settings of a judge; the first message that it gets."""
 
     device_type: str
     device_label: str
-    """As records name it: ``cuda:3``, although the judge itself sees its device alone."""
+    """The device in records: ``cuda:3``, although the judge itself sees one device only."""
     device_name: str
-    """The same for every process that uses this device: the name of its lane."""
+    """Names the lane; the same in every process that uses this device."""
     isolation: IsolationLevel
     limits: Limits
     threads: int
     manifest_key: str
     ceilings_folder: str | None = None
-    """Where measured ceilings of the device are kept from run to run; None: nowhere."""
+    """Folder that keeps measured ceilings of the device from run to run; None: they are not kept."""
     place: int = 0
     places: int = 1
-    """Which of how many judges of the same device, in the same run, this one is."""
+    """How many judges the run has on this device; ``place`` is the number of this one."""
     preload: Preload = "compiler"
     few_queues: bool = False
-    """Whether workers open their device with few queues for work: quicker, and less true of who uses many streams."""
+    """Whether workers open CUDA with few hardware queues: quicker, but less accurate for kernels with many streams."""
     slot: int = 0
     slots: int = 1
-    """CPU: which of how many devices this one is that share the cores of the machine."""
+    """CPU: how many slots share the cores of the machine; ``slot`` is the number of this judge's."""
     results: ResultReading = "read"
-    """`copied`: do without reading results in the memory of workers, and without CUDA IPC."""
+    """`copied`: workers copy their results out; their memory is not read, and CUDA IPC is not used."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -72,11 +73,13 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
 
 
 class Judged(msgspec.Struct, frozen=True, tag="judged"):
+    """The record of a job."""
+
     record: Record
 
 
 class Closed(msgspec.Struct, frozen=True, tag="closed"):
-    """The judge cannot go on."""
+    """The judge cannot go on, and ends."""
 
     error: str
     """Name of the error class, see ``errors.py``."""
@@ -84,24 +87,24 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """The judge goes on with its job, or waits for its lane or for memory. One that is stuck does not say so."""
+    """The judge works on its job, or waits for the lane or for memory. A judge that hangs does not send this."""
 
 
 Announcement = Opened | Judged | Closed | Alive
 
 
 def send(connection: socket.socket, message: object) -> None:
-    """One framed message."""
+    """Send one framed message."""
     connection.sendall(frame(message))
 
 
 def receive(connection: socket.socket) -> bytes | None:
-    """One framed message; None at the end. Both ends of this socket are trusted."""
-    header = _exactly(connection, HEADER_BYTES)
-    return None if header is None else _exactly(connection, frame_length(header))
+    """Receive one framed message; None: the socket was closed. Both ends of it are trusted."""
+    header = _receive_exactly(connection, HEADER_BYTES)
+    return None if header is None else _receive_exactly(connection, frame_length(header))
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes | None:
+def _receive_exactly(connection: socket.socket, count: int) -> bytes | None:
     parts: list[bytes] = []
     while count:
         part = connection.recv(min(count, 1 << 20))
@@ -114,57 +117,57 @@ def _exactly(connection: socket.socket, count: int) -> bytes | None:
 
 def main() -> None:
     """Serve until the socket closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle; it closes the socket
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command line handles Ctrl-C and closes the socket
     connection = socket.socket(fileno=int(sys.argv[1]))
-    threading.Thread(target=_end_with, args=(int(sys.argv[2]),), daemon=True).start()
+    threading.Thread(target=_exit_with_lifeline, args=(int(sys.argv[2]),), daemon=True).start()
     data = receive(connection)
     if data is None:
         return
-    charge = decode(data, JudgeSettings)
-    options = _worker_options(charge)
+    settings = decode(data, JudgeSettings)
+    options = _worker_options(settings)
     pool = WorkerPool(options, socket.socket(fileno=int(sys.argv[3])) if len(sys.argv) > 3 else None)
-    lane = MeasuringLane(charge.device_name)
+    lane = MeasuringLane(settings.device_name)
     try:
         with ExitStack() as starting:
-            if charge.device_type == "cpu":  # importing torch, twice, is work for the device itself
+            if settings.device_type == "cpu":  # importing torch, twice, takes the cores that others measure on
                 starting.enter_context(lane.shared())
             pool.start()  # its import of torch runs beside ours
-            room = _open(charge, pool, lane, options)
-        _serve(connection, charge, room)
+            room = _open_resources(settings, pool, lane, options)
+        _serve(connection, settings, room)
     except TorchstoneError as error:
         send(connection, Closed(type(error).__name__, str(error)))
     except (BrokenPipeError, ConnectionResetError):
-        pass  # nobody is listening any more
+        pass  # the executor is gone
     finally:
         pool.close()
 
 
-def _end_with(lifeline: int) -> None:
+def _exit_with_lifeline(lifeline: int) -> None:
     os.read(lifeline, 1)  # returns when the other end is closed; nothing is ever written
     os._exit(0)
 
 
-def _worker_options(charge: JudgeSettings) -> WorkerOptions:
-    """On the CPU candidate and reference get cores of their own, the judges keep the others."""
+def _worker_options(settings: JudgeSettings) -> WorkerOptions:
+    """The options of this judge's workers. On the CPU they get cores of their own; the judges keep the others."""
     workers: tuple[int, ...] = ()
     own: tuple[int, ...] = ()
-    if charge.device_type == "cpu":
+    if settings.device_type == "cpu":
         available = tuple(sorted(os.sched_getaffinity(0)))
-        place = charge.slot * charge.places + charge.place
-        workers, own = share_cores(available, charge.threads, place, charge.slots * charge.places)
-    # Spares that open a device whenever they start would do so while another judge measures.
-    alone = charge.places == 1
+        place = settings.slot * settings.places + settings.place
+        workers, own = share_cores(available, settings.threads, place, settings.slots * settings.places)
+    # With several judges, a spare worker must not open the device at its start: another judge may measure then.
+    alone = settings.places == 1
     return WorkerOptions(
-        charge.device_type,
-        charge.isolation,
-        charge.limits,
-        charge.threads,
+        settings.device_type,
+        settings.isolation,
+        settings.limits,
+        settings.threads,
         workers,
         judge_cores=own,
         device_at_start=alone,
-        few_queues=charge.few_queues,
-        preload=charge.preload,
-        results=charge.results,
+        few_queues=settings.few_queues,
+        preload=settings.preload,
+        results=settings.results,
     )
 
 
@@ -186,7 +189,9 @@ def share_cores(
     return workers, own
 
 
-def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, options: WorkerOptions) -> JudgeResources:
+def _open_resources(
+    settings: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, options: WorkerOptions
+) -> JudgeResources:
     import torch
 
     from torchstone import model_operators
@@ -195,89 +200,89 @@ def _open(charge: JudgeSettings, pool: WorkerPool, lane: MeasuringLane, options:
     from torchstone.measuring.device_state import DeviceProbe
     from torchstone.measuring.kept_ceilings import KeptCeilings
 
-    if options.judge_cores:  # not before: judge and zygote import torch side by side
+    if options.judge_cores:  # not earlier: judge and zygote import torch at the same time
         os.sched_setaffinity(0, options.judge_cores)
     cores = options.cores
-    torch.set_num_threads(charge.threads)
+    torch.set_num_threads(settings.threads)
     with lane.shared():
-        device = _open_device(charge)
-    folder = Path(charge.ceilings_folder) if charge.ceilings_folder else None
-    kept = KeptCeilings(folder, charge.device_name, charge.threads, cores, str(torch.__version__))
-    ceilings = DeviceCeilings(device, charge.threads, cores, kept)
-    probe = DeviceProbe(charge.device_type, charge.device_name, cores)
-    ledger = _ledger_of(charge, device)
-    room = JudgeResources(pool, lane, device, charge.threads, probe, ceilings, charge.places, ledger)
+        device = _open_device(settings)
+    folder = Path(settings.ceilings_folder) if settings.ceilings_folder else None
+    kept = KeptCeilings(folder, settings.device_name, settings.threads, cores, str(torch.__version__))
+    ceilings = DeviceCeilings(device, settings.threads, cores, kept)
+    probe = DeviceProbe(settings.device_type, settings.device_name, cores)
+    ledger = _ledger_of(settings, device)
+    room = JudgeResources(pool, lane, device, settings.threads, probe, ceilings, settings.places, ledger)
     model_operators.run_elsewhere(room.models)
     pool.refill()
-    if charge.places > 1:
+    if settings.places > 1:
         pool.settle()
     return room
 
 
-def _ledger_of(charge: JudgeSettings, device: torch.device) -> MemoryLedger:
+def _ledger_of(settings: JudgeSettings, device: torch.device) -> MemoryLedger:
     import torch
 
     if device.type == "cpu":
         return host_ledger()
-    return device_ledger(charge.device_name, int(torch.cuda.mem_get_info(device)[1]))
+    return device_ledger(settings.device_name, int(torch.cuda.mem_get_info(device)[1]))
 
 
-def _serve(connection: socket.socket, charge: JudgeSettings, room: JudgeResources) -> None:
+def _serve(connection: socket.socket, settings: JudgeSettings, room: JudgeResources) -> None:
     from torchstone.judge_process.job_retries import judge
 
-    speaking = threading.Lock()
+    sending = threading.Lock()
     send(connection, Opened())
-    threading.Thread(target=_tell_life, args=(connection, room, speaking), daemon=True).start()
+    threading.Thread(target=_send_alive, args=(connection, room, sending), daemon=True).start()
     try:
         while (data := _next_message(connection, room)) is not None:
             job = decode(data, Job)
-            record = judge(job, room, charge.device_label, charge.manifest_key, charge.isolation)
-            with speaking:
+            record = judge(job, room, settings.device_label, settings.manifest_key, settings.isolation)
+            with sending:
                 send(connection, Judged(record))
     finally:
         room.close()
 
 
 def _next_message(connection: socket.socket, room: JudgeResources) -> bytes | None:
-    """None at the end. Meanwhile kept memory is given back when another process waits for it."""
-    while room.memory.is_kept and not select.select([connection], [], [], _KEEPING_SECONDS)[0]:
+    """The next message; None: the socket was closed. Gives kept memory back while another process waits for it."""
+    while room.memory.is_kept and not select.select([connection], [], [], _KEPT_MEMORY_POLL_SECONDS)[0]:
         room.memory.give_back_if_wanted()
     return receive(connection)
 
 
-def _tell_life(connection: socket.socket, room: JudgeResources, speaking: threading.Lock) -> None:
-    """Say now and then that the job goes on, if the thread that judges has done anything since."""
+def _send_alive(connection: socket.socket, room: JudgeResources, sending: threading.Lock) -> None:
+    """Send :class:`Alive` again and again, if the judge waits or has sent a command to a worker since the last time."""
     before = -1
     with contextlib.suppress(OSError):
         while True:
-            time.sleep(_LIFE_SECONDS)
+            time.sleep(_ALIVE_SECONDS)
             if room.waits or room.signs_of_life != before:
                 before = room.signs_of_life
-                with speaking:
+                with sending:
                     send(connection, Alive())
 
 
-def _open_device(charge: JudgeSettings) -> torch.device:
+def _open_device(settings: JudgeSettings) -> torch.device:
     import torch
 
-    if charge.device_type == "cpu":
+    if settings.device_type == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise DeviceUnavailableError(
-            f"torch {torch.__version__} cannot use {charge.device_label}. "
+            f"torch {torch.__version__} cannot use {settings.device_label}. "
             "Install a CUDA build of torch, or run with --device cpu."
         )
     device = torch.device("cuda", 0)
     torch.zeros(1, device=device)
-    _require_sharing(charge, device)
+    _require_sharing(settings, device)
     return device
 
 
-def _require_sharing(charge: JudgeSettings, device: torch.device) -> None:
-    """Raise if results would be copied where the user wants every protection. The device must be open."""
+def _require_sharing(settings: JudgeSettings, device: torch.device) -> None:
+    """Raise if isolation is strict but results cannot be read in workers' memory. The device must be open."""
     from torchstone.protocol.shared_memory import can_share
 
-    if charge.isolation == "strict" and charge.results == "read" and not can_share(device):
+    if settings.isolation == "strict" and settings.results == "read" and not can_share(device):
         raise IsolationUnavailableError(
             "--isolation strict: this machine does not let processes share device memory (CUDA IPC), so results cannot "
             "be read in a kernel's memory. Allow it (in a container: --ipc=host), or run with --isolation best."

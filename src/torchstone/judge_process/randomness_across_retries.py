@@ -9,27 +9,27 @@ from torchstone import schema
 
 
 class RepeatableRandomness:
-    """The system's randomness, written down: a candidate whose worker was lost meets the same values and variants.
+    """System randomness that is remembered, so that a retry of a job has the same values and variants.
 
-    Otherwise dying would be a way to ask for others. Nothing that is timed comes from here: what a candidate has met
-    before it may know the answer to.
+    Otherwise a candidate could get others by crashing. Timed values do not come from here: in a retry, a candidate may
+    know the results of values that it has had before.
     """
 
     def __init__(self) -> None:
         self._drawn: list[int] = []
         self._next = 0
         self.variants: tuple[Sequence[schema.Case], Sequence[Sequence[schema.Case]]] | None = None
-        """The hidden ones, once they were drawn: small ones, and ways to make each of the stated size."""
+        """Hidden variants, once chosen: small ones, and for each variant of the stated size its alternatives."""
         self.keeps_results: bool | None = None
-        """Whether results are kept and looked at again, once that was decided."""
+        """Whether the worker keeps results of earlier blocks; None: not decided."""
 
     def draw(self) -> int:
-        """63 bits that no candidate can foresee."""
+        """63 random bits: new ones, or in a retry those of the first attempt."""
         if self._next == len(self._drawn):
             self._drawn.append(secrets.randbits(63))
         self._next += 1
         return self._drawn[self._next - 1]
 
     def begin_again(self) -> None:
-        """With the first of what was drawn."""
+        """Repeat the numbers from the first one: the job is retried."""
         self._next = 0

@@ -1,6 +1,6 @@
 """Chooses the reference that is timed, eager PyTorch or ``torch.compile``, and compiles it before it is timed.
 
-Results are compared with torch as it stands either way. What the compiler refuses cannot be timed.
+Results are always compared with eager PyTorch. A case that the compiler refuses cannot be timed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from torchstone.judging import ReferenceFailure, draw_calls
 
 def baseline_of(job: schema.Job) -> schema.Implementation:
     """The implementation that is timed as the reference of a job."""
-    own = schema.torchs_own(job.case)
+    eager = schema.torchs_own(job.case)
     if job.baseline == "eager":
-        return own
-    offered = CompileBackend(BackendOptions()).implementation(schema.forward_operator(job.case.operator))
-    assert offered is not None
+        return eager
+    compiled = CompileBackend(BackendOptions()).implementation(schema.forward_operator(job.case.operator))
+    assert compiled is not None
     if job.case.model is not None:
-        assert isinstance(offered.origin, schema.SourceFiles)
-        origin = schema.with_problem(offered.origin, job.case.model)
-        return msgspec.structs.replace(offered, operator=job.case.operator, origin=origin)
-    return msgspec.structs.replace(offered, operator=job.case.operator)
+        assert isinstance(compiled.origin, schema.SourceFiles)
+        origin = schema.with_problem(compiled.origin, job.case.model)
+        return msgspec.structs.replace(compiled, operator=job.case.operator, origin=origin)
+    return msgspec.structs.replace(compiled, operator=job.case.operator)
 
 
 def compile_ahead(session: CandidateSession, bound: BoundWorker) -> None:
-    """Have every set of arguments called once, where that compiles: it takes longer than what is timed."""
+    """Call a compiled reference once on every set of arguments, so that it compiles before it is timed.
+
+    Raises ReferenceFailure if the compiler refuses the case.
+    """
     if session.job.baseline == "eager":
         return
     bound.present(draw_calls(session.job.case, secrets.randbits(63), bound.sets, bound.arithmetic_device))

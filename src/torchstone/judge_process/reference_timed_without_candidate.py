@@ -1,17 +1,17 @@
 """Times the reference while no candidate runs, before it is loaded and after it has ended, to confirm a speedup.
 
-While the reference is timed, every thread of the candidate stands still. But the system may still work for the
-candidate: timers that it has set, memory that it has given back, interrupts on its behalf. Nearly all of that ends
-with its processes. So if a speed rests on the judge's clock, the candidate is dismissed in the end and the reference
-is timed again. The speed counts only as far as that confirms it.
+While the reference is timed, every thread of the candidate is paused. But the system may still work for the candidate:
+timers that it has set, memory that it has freed, interrupts. Nearly all of that ends with its processes. So if a
+speedup depends on the judge's clock, the candidate is ended after the rounds and the reference is timed again. The
+speedup counts only as far as that confirms it.
 
-What remains is the system's own work to free the processes (``leftover_work.py``). So the processes must be proved to
-have ended, and the workers' cores must be idle before the reference is timed and a few rounds later. Otherwise these
-rounds do not count. A speed that cannot be compared with a reference alone is not confirmed.
+What remains is the system's own work to free the processes (``leftover_work.py``). So the processes must have ended.
+The workers' cores must be idle before the reference is timed and after a few rounds; otherwise these rounds do not
+count. A speedup that cannot be compared with such rounds is not confirmed.
 
-A candidate cannot influence what ended before it was loaded. So on the CPU the reference is also timed before that,
-and the speed counts only as far as that confirms it. A candidate that is already loaded, because it was judged on
-another case, is loaded again for its speed.
+A candidate cannot influence times that were measured before it was loaded. So on the CPU the reference is also timed
+before that, and the speedup counts only as far as that confirms it. A candidate that is already loaded, because it was
+judged on another case, is loaded again for this.
 """
 
 from __future__ import annotations
@@ -48,29 +48,31 @@ from torchstone.measuring import (
 )
 
 _LEAST_ROUNDS, _MOST_ROUNDS = 5, 15
-_ROUNDS_BETWEEN_LOOKS = 3
-_MOST_TRIES = 3
-"""For as many rounds as there are between two looks."""
+"""Fewest and most rounds with the reference alone."""
+_ROUNDS_BETWEEN_TESTS = 3
+"""Rounds between two tests whether the cores are idle."""
+_MOST_ATTEMPTS = 3
+"""Most attempts at the rounds between two tests."""
 _LEAST_PAIRS = 8
-"""Of short blocks, on the CPU."""
+"""Fewest pairs of short blocks, on the CPU."""
 
 
 class CameTooSoonError(Exception):
-    """A candidate is fast, and was there before its reference was timed: it has to come again."""
+    """A fast candidate was loaded before its reference was timed: the job must be repeated with a new worker."""
 
 
 class Beforehand(NamedTuple):
-    """What is known of the reference from before the candidate came."""
+    """Blocks of the reference and the shim from before the candidate was loaded."""
 
     blocks: tuple[schema.Block, ...] = ()
     too_late: bool = False
-    """The candidate was there already."""
+    """The candidate was already loaded, so there are no blocks."""
 
 
 def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: int, reference: Reference) -> Beforehand:
-    """Time the reference, on the CPU only: a GPU has a clock of its own. The candidate must not be loaded yet.
+    """Time the reference before the candidate is loaded. On the CPU only: a GPU has a clock of its own.
 
-    The previous candidate is dismissed first: it may cooperate with this one.
+    The previous candidate is ended first, because it may cooperate with this one.
     """
     room, job = session.room, session.job
     if room.device.type != "cpu":
@@ -80,20 +82,20 @@ def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: in
     room.dismiss_candidate()
     plan, order = short_block_experiment.SHORT_BLOCK_PLANS[job.effort], random.Random(secrets.randbits(64))
     with (
-        own_bound_worker(session, layout, sets, "reference") as own,
-        own_bound_worker(session, layout, sets, "shim") as blank,
+        own_bound_worker(session, layout, sets, "reference") as reference_worker,
+        own_bound_worker(session, layout, sets, "shim") as shim_worker,
     ):
         room.pool.settle()
         alone = alone_in(room.lane)
         with session.clock.in_stage("measure", job.deadlines.measure_seconds):
-            parties = own_parties(BurstDraws(FreshCalls(session, reference)), own, blank)
-            with timed((own, blank), job.cache, by_core_time=True):
-                most = most_calls(own, job.cache)
+            parties = own_parties(BurstDraws(FreshCalls(session, reference)), reference_worker, shim_worker)
+            with timed((reference_worker, shim_worker), job.cache, by_core_time=True):
+                most = most_calls(reference_worker, job.cache)
                 with alone.held():
                     reference_ns = known_reference_ns(session, reference.case, parties, most)
                 calls = short_block_experiment.calls_of_reference(most, plan, reference_ns)
                 blocks = short_block_experiment.some_pairs(parties, calls, _pairs_alone(plan), order, 0, alone)
-    return Beforehand(_kept(blocks, "beforehand"))
+    return Beforehand(_relabelled(blocks, "beforehand"))
 
 
 def with_reference_alone(
@@ -103,10 +105,10 @@ def with_reference_alone(
     measurement: schema.Measurement,
     before: Beforehand,
 ) -> schema.Measurement:
-    """The measurement with such blocks, if its speed needs them. The candidate must have been dismissed.
+    """The measurement with blocks of the reference alone, if its speedup needs them. Ends the candidate first.
 
-    Between its blocks the reference is also called in another worker, as the candidate was before. Otherwise it would
-    find its caches untouched.
+    Between these blocks another worker calls the reference, as the candidate did before. Otherwise the reference would
+    find its data in the caches.
     """
     by_short_blocks = measurement.method == short_blocks.METHOD
     if not (needs_reference_alone if by_short_blocks else rests_on_the_judges_clock)(measurement):
@@ -114,25 +116,34 @@ def with_reference_alone(
     if before.too_late:
         raise CameTooSoonError
     if not session.dismiss():
-        return _never_alone(measurement, "processes of the candidate's had not ended long after they were killed")
+        return _unconfirmed(measurement, "processes of the candidate's had not ended long after they were killed")
     room, job = session.room, session.job
     captured = any(block.way == "captured" for block in measurement.blocks if block.party == "reference")
-    given = bound.layout, bound.sets
-    with own_bound_worker(session, *given, "reference") as own, own_bound_worker(session, *given, "shim") as blank:
+    layout_and_sets = bound.layout, bound.sets
+    with (
+        own_bound_worker(session, *layout_and_sets, "reference") as reference_worker,
+        own_bound_worker(session, *layout_and_sets, "shim") as shim_worker,
+    ):
         room.pool.settle()
         with room.lane.exclusive(), session.clock.in_stage("measure", job.deadlines.measure_seconds):
-            draws, cores = FreshCalls(session, reference), IdleCores(own.worker.cores)
+            draws, cores = FreshCalls(session, reference), IdleCores(reference_worker.worker.cores)
             if by_short_blocks:
-                blocks: list[schema.Block] | None = _short_blocks(session, draws, measurement, (own, blank), cores)
+                blocks: list[schema.Block] | None = _short_blocks(
+                    session, draws, measurement, (reference_worker, shim_worker), cores
+                )
             else:
-                parties = _played(session, draws, own, blank) if captured else _called(draws, own, blank)
+                parties = (
+                    _graph_parties(session, draws, reference_worker, shim_worker)
+                    if captured
+                    else _call_parties(draws, reference_worker, shim_worker)
+                )
                 if captured:
                     draws.series(measurement.distinct_inputs, "captured").draw_unevaluated(secrets.randbits(63))
                 blocks = _rounds(measurement, parties, cores)
     if blocks is None:
-        return _never_alone(measurement, "the workers' cores did not become quiet after the candidate's end")
-    held_against = *before.blocks, *_kept(blocks, "alone")
-    return msgspec.structs.replace(measurement, blocks=(*measurement.blocks, *held_against))
+        return _unconfirmed(measurement, "the workers' cores did not become quiet after the candidate's end")
+    reference_blocks = *before.blocks, *_relabelled(blocks, "alone")
+    return msgspec.structs.replace(measurement, blocks=(*measurement.blocks, *reference_blocks))
 
 
 def _short_blocks(
@@ -140,14 +151,14 @@ def _short_blocks(
     draws: FreshCalls,
     measurement: schema.Measurement,
     workers: tuple[BoundWorker, BoundWorker],
-    quiet: IdleCores,
+    idle_cores: IdleCores,
 ) -> list[schema.Block]:
-    """As many pairs as before the candidate came, once the cores are quiet, or as long as that is waited for.
+    """As many pairs as before the candidate was loaded, once the cores are idle or the time for waiting is over.
 
-    On a busy machine they never are. But what the candidate has left is over by then. The lowest third of blocks does
-    not see what has a core for a part of the time.
+    On a busy machine the cores are never idle, but work that the candidate has left has ended by then. The lowest third
+    of blocks counts, which does not contain work that has a core for part of the time only.
     """
-    quiet.comes()
+    idle_cores.comes()
     plan, order = short_block_experiment.SHORT_BLOCK_PLANS[session.job.effort], random.Random(secrets.randbits(64))
     first = 1 + max(block.round for block in measurement.blocks)
     parties = own_parties(BurstDraws(draws), *workers)
@@ -159,47 +170,52 @@ def _pairs_alone(plan: short_block_experiment.ShortBlockPlan) -> int:
     return max(_LEAST_PAIRS, plan.pairs // 2)
 
 
-def _kept(blocks: Sequence[schema.Block], way: schema.Way) -> tuple[schema.Block, ...]:
+def _relabelled(blocks: Sequence[schema.Block], way: schema.Way) -> tuple[schema.Block, ...]:
     return tuple(msgspec.structs.replace(block, way=way) for block in blocks if block.party != "candidate")
 
 
-def _never_alone(measurement: schema.Measurement, reason: str) -> schema.Measurement:
+def _unconfirmed(measurement: schema.Measurement, reason: str) -> schema.Measurement:
     return msgspec.structs.replace(measurement, never_alone=reason)
 
 
-def _called(draws: FreshCalls, own: BoundWorker, blank: BoundWorker) -> Parties:
+def _call_parties(draws: FreshCalls, reference_worker: BoundWorker, shim_worker: BoundWorker) -> Parties:
     return {
-        "candidate": ReferenceCalls(blank, draws, pretend=False),
-        "reference": ReferenceCalls(own, draws, pretend=False),
-        "shim": ReferenceCalls(blank, draws, pretend=True),
+        "candidate": ReferenceCalls(shim_worker, draws, pretend=False),
+        "reference": ReferenceCalls(reference_worker, draws, pretend=False),
+        "shim": ReferenceCalls(shim_worker, draws, pretend=True),
     }
 
 
-def _played(session: CandidateSession, draws: FreshCalls, own: BoundWorker, blank: BoundWorker) -> Parties:
+def _graph_parties(
+    session: CandidateSession, draws: FreshCalls, reference_worker: BoundWorker, shim_worker: BoundWorker
+) -> Parties:
     sweep = session.room.sweep_caches if session.job.cache == "cold" else None
     return {
-        "reference": ReferenceGraphs(own, draws, sweep, chained=False),
-        "shim": ReferenceGraphs(blank, draws, sweep, chained=False, pretend=True),
+        "reference": ReferenceGraphs(reference_worker, draws, sweep, chained=False),
+        "shim": ReferenceGraphs(shim_worker, draws, sweep, chained=False, pretend=True),
     }
 
 
-def _rounds(measurement: schema.Measurement, parties: Parties, quiet: IdleCores) -> list[schema.Block] | None:
-    """As many as in the contest, or nearly, each between two looks that found the cores quiet. None: too few of them.
+def _rounds(measurement: schema.Measurement, parties: Parties, idle_cores: IdleCores) -> list[schema.Block] | None:
+    """About as many rounds as in the measurement, each between two tests that found the cores idle.
 
-    To leave a round out can only make the reference look quicker, and nobody is there any more who could choose it.
+    None: the cores were not idle often enough. To leave a round out can only make the reference look quicker, and the
+    candidate cannot choose which one, because it has ended.
     """
     long = measurement.distinct_inputs
-    taken = {block.round for block in measurement.blocks if block.calls == long and block.party == "reference"}
-    count = min(max(_LEAST_ROUNDS, len(taken)), _MOST_ROUNDS)
+    measured_rounds = {
+        block.round for block in measurement.blocks if block.calls == long and block.party == "reference"
+    }
+    count = min(max(_LEAST_ROUNDS, len(measured_rounds)), _MOST_ROUNDS)
     first = 1 + max(block.round for block in measurement.blocks)
     order, kept = random.Random(secrets.randbits(64)), list[schema.Block]()
-    for begin in range(first, first + count, _ROUNDS_BETWEEN_LOOKS):
-        some = min(_ROUNDS_BETWEEN_LOOKS, first + count - begin)
-        for _ in range(_MOST_TRIES):
-            if not quiet.comes():
+    for begin in range(first, first + count, _ROUNDS_BETWEEN_TESTS):
+        some = min(_ROUNDS_BETWEEN_TESTS, first + count - begin)
+        for _ in range(_MOST_ATTEMPTS):
+            if not idle_cores.comes():
                 return None
             blocks = long_block_experiment.some_rounds(parties, (long,), some, order, begin)
-            if quiet.is_there():
+            if idle_cores.is_there():
                 kept += blocks
                 break
         else:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from torchstone.judge_process.resources import JobOutcome
 
 _MOST_FAILED_LOADS = 64
-"""Candidates whose failure is remembered, each with its log tail: a judge may live for weeks."""
+"""Most candidates whose failure is remembered, each with its log tail. A judge may run for weeks."""
 
 
 class _FailedLoad(NamedTuple):
@@ -22,19 +22,19 @@ class _FailedLoad(NamedTuple):
 
 
 class RememberedLoadFailures:
-    """Those of one judge."""
+    """The load failures of one judge's candidates, by the key of the implementation."""
 
     def __init__(self) -> None:
         self._known: dict[str, _FailedLoad] = {}
 
     def remember(self, job: schema.Job, verdict: schema.Verdict, outcome: JobOutcome) -> None:
-        """The verdict on the first of a candidate's cases."""
+        """Remember the verdict on the candidate's first case, for its other cases."""
         self._known[job.implementation.key] = _FailedLoad(verdict, outcome, job.deadlines, {job.key})
         while len(self._known) > _MOST_FAILED_LOADS:
             self._known.pop(next(iter(self._known)))
 
     def verdict_on(self, job: schema.Job) -> tuple[schema.Verdict, JobOutcome] | None:
-        """None: not known. A case that comes again was submitted again, and is tried again."""
+        """The remembered verdict for this job, or None. A job that comes a second time is tried again."""
         known = self._known.get(job.implementation.key)
         if known is None:
             return None

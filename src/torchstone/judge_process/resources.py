@@ -43,26 +43,26 @@ from torchstone.supervisor.pausable_worker import PausableWorker
 from torchstone.supervisor.worker_pool import WorkerPool
 
 _HOST_ARENA_BYTES = 64 << 20
-_DEVICE_PARTS, _DEVICE_PARTS_FOR_JUDGE = 64, 8
-"""A block's arguments and results may take one part in so many of a device's memory. A judge that measures takes half
-a dozen parts, and one that waits for that takes three: so with many judges parts are smaller."""
-_USUAL_CACHE_BYTES = 1 << 20
-"""Of a core, where the system does not tell."""
+_LEAST_DEVICE_PARTS, _DEVICE_PARTS_PER_JUDGE = 64, 8
+"""A block's arguments and results may take this part of a device's memory: 1/64, or 1 / (8 * judges) if that is less. A
+judge that measures takes half a dozen such parts, and one that waits to measure takes three."""
+_DEFAULT_CACHE_BYTES = 1 << 20
+"""Cache of a core, if the system does not report it."""
 _DOUBTFUL_PERCENT = 110.0
-"""Noise of a time passes the limit by less."""
+"""Attainment of the reference from which ceilings must be too low. Noise alone exceeds 100 % by less."""
 _MOST_LOADS = 48
-"""Of a package's operators in one process: what they leave behind (caches, compiled code) must not pile up."""
+"""Most operators of a package that one worker loads: their caches and compiled code must not pile up."""
 _KEPT_RESULTS_EVERY = 24
-"""Of a candidate's later jobs that are not timed, one in so many."""
-_QUIET_SECONDS = 300e-6
-"""A quiet device answers in some tens of microseconds; one that another process keeps busy, after a time slice."""
-_QUIET_ANSWERS = 3
-_KEPT_BYTES = 512 << 20
-"""What a judge may keep of a device's memory between jobs, and while others measure."""
+"""One of this many later untimed jobs of a candidate keeps results of earlier blocks."""
+_IDLE_ANSWER_SECONDS = 300e-6
+"""Latency of a busy device. An idle one answers in some tens of microseconds, a busy one after a time slice."""
+_IDLE_ANSWERS = 3
+_MOST_UNUSED_BYTES = 512 << 20
+"""Most unused device memory that a judge keeps between jobs, and while others measure."""
 
 
 class JobOutcome:
-    """What a trial brought to light besides the verdict."""
+    """What a trial has found besides the verdict."""
 
     def __init__(self) -> None:
         self.measurement: schema.Measurement | None = None
@@ -88,7 +88,7 @@ class JudgeResources:
         judges: int = 1,
         ledger: MemoryLedger | None = None,
     ) -> None:
-        """``judges`` share the device with this one, itself counted. ``ledger``: where memory is reserved, if it is."""
+        """``judges``: how many share the device, this one included. ``ledger``: None if memory is not reserved."""
         self.pool = pool
         self.lane = lane
         self.device = device
@@ -101,68 +101,68 @@ class JudgeResources:
         self._preparable: dict[str, float] = {}
         self._candidate_worker: PausableWorker | None = None
         self.has_had_candidates = False
-        """Whether a candidate has ever stood here: what this machine cannot do since may be its doing."""
+        """Whether any candidate was ever loaded: it may have caused later failures of this machine."""
         self._own_workers: dict[Literal["reference", "shim"], PausableWorker] = {}
         self.profiled: set[str] = set()
-        """Candidates whose device kernels have been looked at."""
-        self._looked_at: set[str] = set()
-        """Candidates whose results were kept, and looked at again after later calls."""
+        """Keys of candidates whose device kernels have been profiled."""
+        self._candidates_seen: set[str] = set()
+        """Keys of candidates that have had a job here, in which results of earlier blocks may have been kept."""
         self.variants_passed: Counter[tuple[str, bool]] = Counter()
-        """How many hidden ones, by candidate and whether they had more than one element."""
+        """How many hidden variants a candidate has passed, by its key and by whether a tensor had several elements."""
         self._calls_to_tell: dict[str, int] = {}
         self.reference_call_ns: dict[str, int] = {}
-        """About how long a call of the reference takes, by case and way of calling: so that blocks are long enough."""
+        """About how long a call of the reference takes, by case and way of calling: decides the length of blocks."""
         self.failed_loads = RememberedLoadFailures()
         self.builds = KeptBuilds()
-        """What candidates have compiled, for later workers of theirs."""
+        """Files that candidates have compiled, for their later workers."""
         self.models = SandboxedReferenceModels(lambda: pool.take_own(_most_model_bytes(device)), device)
         """Runs problem files for the judge."""
         memory = CudaMemory(device) if device.type == "cuda" else None
         self.memory = JobMemory(ledger, memory, self._empty_memory)
-        """What the job in hand has reserved."""
+        """The memory that the current job has reserved."""
         self.shortage = MemoryShortage(memory, self._may_others_hold_memory, lambda: len(self._own_workers))
-        """Whose fault it is when the device lacks memory."""
+        """Decides what is to blame when the device lacks memory."""
         self.signs_of_life = 0
-        """Grows with every command to a candidate."""
+        """Number of commands to candidates so far. Shows that the judge does not hang."""
 
     @cached_property
     def peak_bytes_per_second(self) -> float:
-        """Measured once per judge, when it is first asked for."""
+        """The device's best copy bandwidth. Measured once per judge, at the first use."""
         return peak_bandwidth(self.device)
 
     def sweep_caches(self) -> None:
-        """Drive out of the device's cache what lies in it, by reading twice as much."""
-        self._sweeping.amax()
+        """Empty the device's cache, by reading twice as many other bytes."""
+        self._sweep_buffer.amax()
 
     @cached_property
-    def _sweeping(self) -> torch.Tensor:
+    def _sweep_buffer(self) -> torch.Tensor:
         return torch.zeros(max(1, 2 * self.cache_bytes // 4), dtype=torch.int32, device=self.device)
 
     @property
     def arena_bytes(self) -> int:
-        """What arguments and results of a block may take. On a device they exist several times, in every party's
-        memory and in the judge's.
+        """Most bytes of a block's arguments and results. On a device they exist several times, in the memory of every
+        party and of the judge.
         """
         if self.device.type == "cuda":
             total = torch.cuda.get_device_properties(self.device).total_memory
-            return int(total // max(_DEVICE_PARTS, _DEVICE_PARTS_FOR_JUDGE * self._judges))
+            return int(total // max(_LEAST_DEVICE_PARTS, _DEVICE_PARTS_PER_JUDGE * self._judges))
         return _HOST_ARENA_BYTES
 
     @property
     def ample_bytes(self) -> int:
-        """What they may take if that is a handful of calls."""
+        """Most bytes of a block's arguments and results if it has only a few calls."""
         return 4 * self.arena_bytes if self.device.type == "cuda" else self.arena_bytes
 
     @property
     def cache_bytes(self) -> int:
-        """The largest cache of the device, or the one of each core."""
+        """Size of the device's L2 cache, or of a core's own."""
         if self.device.type == "cuda":
             return int(torch.cuda.get_device_properties(self.device).L2_cache_size)
         try:
             kibibytes = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text().strip().removesuffix("K")
             return int(kibibytes) << 10
         except (OSError, ValueError):
-            return _USUAL_CACHE_BYTES
+            return _DEFAULT_CACHE_BYTES
 
     @contextmanager
     def place_in_lane(self) -> Iterator[None]:
@@ -179,12 +179,12 @@ class JudgeResources:
 
     @property
     def waits(self) -> bool:
-        """Whether somebody else has the lane, or the memory."""
+        """Whether this judge waits for the lane or for memory."""
         return self.lane.waits or self.memory.waits
 
     @property
     def waited_seconds(self) -> float:
-        """For the lane and for memory, since the beginning."""
+        """Total time for which this judge has waited for the lane and for memory."""
         return self.lane.waited_seconds + self.memory.waited_seconds
 
     @property
@@ -193,57 +193,57 @@ class JudgeResources:
         return self._judges > 1
 
     def make_way(self) -> None:
-        """Let a judge that waits to measure do so. Nothing that this judge has started may run meanwhile.
+        """Leave the lane for a judge that waits to measure. Nothing that this judge has started may run meanwhile.
 
-        This judge also frees the device memory that it keeps: the other may wait because it lacked memory.
+        Also frees device memory that is kept unused: the other judge may wait because it lacked memory.
         """
         self.pool.settle()
         self.free_memory()
         self.lane.make_way()
 
     def free_memory(self) -> None:
-        """Give back memory of the device that holds nothing, if it is much and not reserved. Taking it back is slow."""
+        """Give unused device memory back, if it is much and not reserved. To allocate it again is slow."""
         if self.device.type != "cuda":
             return
         kept_bytes = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        if kept_bytes > max(_KEPT_BYTES, self.memory.reserved_bytes):
+        if kept_bytes > max(_MOST_UNUSED_BYTES, self.memory.reserved_bytes):
             torch.cuda.empty_cache()
 
     def is_quiet(self) -> bool:
-        """Whether the device answers at once, again and again: nobody's work is under way on it."""
+        """Whether the device is idle: it answers at once, several times in a row."""
         if self.device.type == "cpu":
             return True
-        for _ in range(_QUIET_ANSWERS):
+        for _ in range(_IDLE_ANSWERS):
             torch.cuda.synchronize(self.device)
             began = time.perf_counter()
-            self._speck.add_(1)
+            self._one_element.add_(1)
             torch.cuda.synchronize(self.device)
-            if time.perf_counter() - began > _QUIET_SECONDS:
+            if time.perf_counter() - began > _IDLE_ANSWER_SECONDS:
                 return False
         return True
 
     @cached_property
-    def _speck(self) -> torch.Tensor:
+    def _one_element(self) -> torch.Tensor:
         return torch.zeros(1, device=self.device)
 
     def work_of(self, expected: Expected) -> Work:
-        """What its case must do at least. Counted once per case."""
+        """The least work that a case takes. Counted once per case."""
         case = expected.call.case
         if case.key not in self._work:
             self._work[case.key] = work_of(case, expected.new_tensors)
         return self._work[case.key]
 
     def preparable_share(self, reference: Reference) -> float:
-        """How much of what its calls move could be written beforehand. Looked at once per case."""
+        """Share of a call's bytes that a kernel could prepare beforehand. Determined once per case."""
         key = reference.case.key
         if key not in self._preparable:
             self._preparable[key] = preparable_share(reference)
         return self._preparable[key]
 
     def reference_peak_bytes(self, case: schema.Case) -> int | None:
-        """The memory that torch's own operator needs for it beyond its arguments; None: not known.
+        """Peak memory of torch's own operator beyond the arguments of this case; None: not known.
 
-        Watched once per case. If memory was lacking, again when it is next asked for: a candidate may have held it.
+        Measured once per case; again if memory was lacking, because a candidate may have held it.
         """
         if case.key not in self._reference_peaks:
             call = draw_call(case, 0, self.device)
@@ -256,17 +256,17 @@ class JudgeResources:
         return self._reference_peaks[case.key]
 
     def know_ceilings(self, work: Work) -> None:
-        """Measure what is not known yet of the device, before any candidate can use it: on a GPU it might not rest."""
+        """Measure missing ceilings of the device. No candidate may be loaded: on a GPU its work may not pause."""
         if self._ceilings.knows(work.dtype):
             return
         if self.device.type == "cuda":
             self.dismiss_candidate()
         self.pool.settle()
-        with self.lane.exclusive(), suppress(RuntimeError):  # too little memory left: it goes without
+        with self.lane.exclusive(), suppress(RuntimeError):  # too little memory: there are no ceilings then
             self._ceilings.get(work.dtype)
 
     def speed_of_light(self, work: Work, calls: int, cache: schema.Cache) -> schema.SpeedOfLight | None:
-        """What the device allows for one of this many calls in a row, each on memory of its own; None: not known."""
+        """The device's limit for one of this many calls in a row, each on its own memory; None: not known."""
         if not self._ceilings.knows(work.dtype):
             return None
         ceilings = self._ceilings.get(work.dtype)
@@ -285,26 +285,26 @@ class JudgeResources:
         )
 
     def doubt_ceilings(self, measurement: schema.Measurement) -> None:
-        """torch's own kernel, which no candidate touches, clearly beyond the limit: the ceilings are too low."""
+        """Discard ceilings that are too low: the reference, which no candidate can change, clearly exceeds them."""
         reached = timing(measurement).attainment
         if reached is not None and reached.reference_percent > _DOUBTFUL_PERCENT:
             self._ceilings.doubt()
 
     def calls_to_tell(self, expected: Expected) -> int:
-        """How many calls of its case must be checked before luck is out of the question. Found once per case."""
+        """How many calls of a case must be checked so that a guess does not pass. Determined once per case."""
         key = schema.content_key(expected.call.case)
         if key not in self._calls_to_tell:
             self._calls_to_tell[key] = calls_to_tell(expected)
         return self._calls_to_tell[key]
 
     def has_loaded(self, implementation: schema.Implementation) -> bool:
-        """Whether the worker that stands here would serve for this candidate."""
+        """Whether the present worker can serve this candidate: it has it loaded, or others of its package."""
         return self._candidate_worker is not None and _may_serve(self._candidate_worker, implementation)
 
     def worker_for(self, implementation: schema.Implementation) -> tuple[PausableWorker, bool]:
         """The worker for this candidate, and whether it is new.
 
-        It has this candidate loaded, or had others of its package, or is new, perhaps without its device.
+        It has this candidate or others of its package loaded, or it is new, perhaps without its device.
         """
         if self._candidate_worker is not None and self.has_loaded(implementation):
             return self._candidate_worker, False
@@ -316,31 +316,31 @@ class JudgeResources:
         return worker, True
 
     def looks_at_kept_results(self, key: str) -> bool:
-        """Whether results of this candidate are kept and looked at again: in its first job here, and some later ones.
+        """Whether a job keeps results of earlier blocks: the candidate's first job here, and some later ones.
 
-        How memory is handed out is the candidate's way, not that of a case.
+        That is enough, because how results are allocated is a property of the candidate, not of the case.
         """
-        first = key not in self._looked_at
-        self._looked_at.add(key)
+        first = key not in self._candidates_seen
+        self._candidates_seen.add(key)
         return first or secrets.randbelow(_KEPT_RESULTS_EVERY) == 0
 
     def dismiss_candidate(self) -> None:
-        """End the candidate's worker: nothing of it may reach another candidate, or the next case after a crash."""
+        """End the candidate's worker, so that its state reaches no other candidate, and no case after a crash."""
         if self._candidate_worker is not None:
             self._candidate_worker.kill()
             self._candidate_worker = None
 
     def own_worker(self, party: Literal["reference", "shim"]) -> PausableWorker:
-        """A worker in which we ourselves are timed, in the same sandbox as the candidate.
+        """The worker in which the reference or the shim is timed, in the same sandbox as the candidate.
 
-        One for each party: a process that is called twice as often as another is quicker to wake.
+        Each has its own: a process that is called twice as often as another resumes more quickly.
         """
         if party not in self._own_workers:
             self._own_workers[party] = self.pool.take_own()
         return self._own_workers[party]
 
     def without_candidate_if_needed(self, require: Callable[[], None]) -> None:
-        """Look for memory; if it is too little, again without a candidate of an earlier job, which may hold some."""
+        """Call ``require``. If it fails, end the candidate of an earlier job, which may hold memory, and try again."""
         try:
             require()
         except ReferenceFailure:
@@ -350,7 +350,7 @@ class JudgeResources:
             require()
 
     def plan_memory(self, case: schema.Case, buffers_bytes: int) -> None:
-        """Where memory is watched, say what this case needs. Before its candidate is loaded."""
+        """Tell the shortage watch what this case needs, before its candidate is loaded."""
         if self.shortage.is_watched:
             self.shortage.plan(buffers_bytes, self.reference_peak_bytes(case) or 0)
 
@@ -358,7 +358,7 @@ class JudgeResources:
         return self._judges > 1 or self._candidate_worker is not None or not self.memory.is_everything
 
     def _empty_memory(self) -> None:
-        """Nothing of an earlier job is left in memory, neither here nor in workers."""
+        """Free all memory of earlier jobs, here and in workers, which are ended."""
         self.dismiss_candidate()
         self.dismiss_own_workers()
         self.models.close()
@@ -367,7 +367,7 @@ class JudgeResources:
             torch.cuda.empty_cache()
 
     def watch_memory(self) -> None:
-        """From now on see what the candidate holds. Nothing of this judge's workers is left on the device."""
+        """Begin to watch what the candidate holds, after this judge's workers were ended."""
         self._empty_memory()
         self.pool.settle()
         self.shortage.watch()
@@ -387,7 +387,7 @@ class JudgeResources:
 
 
 def _most_model_bytes(device: torch.device) -> int:
-    """What a problem's own model may take of the machine's memory: a large one is there three times on the CPU."""
+    """Host memory for the worker of a problem's model: half of it on the CPU, where a model exists three times."""
     return host_bytes() // 2 if device.type == "cpu" else 0
 
 

@@ -1,4 +1,4 @@
-"""Saves a replayed call with `torch.save`, to look at: arguments, kernel's result, expected result, allowed error.
+"""Saves a replayed call with `torch.save` for the user: arguments, kernel's result, expected result, allowed error.
 
 The judge writes it, because only the judge has all three. A reader needs neither Torchstone nor the kernel. The
 file holds plain tensors on the CPU, numbers, texts, lists and dictionaries, for
@@ -21,7 +21,7 @@ _CPU = torch.device("cpu")
 
 
 def save_call(path: Path, wanted: Expected, block: BlockResults | None) -> None:
-    """Write the call. Without a block (the kernel crashed, or returned something else) there is no result."""
+    """Write the call. Without a block (the kernel crashed, or returned another structure) there is no result."""
     try:
         torch.save(_contents(wanted, block), path)
     except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError
@@ -48,7 +48,7 @@ def _contents(wanted: Expected, block: BlockResults | None) -> dict[str, Any]:
 
 
 def _arguments(wanted: Expected, storages: list[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
-    """With the strides and offsets that the kernel saw. Copies: a storage is a row of a larger allocation."""
+    """Copies of the arguments over these storages, with the strides and offsets that the kernel saw."""
     case = wanted.call.case
     views = [
         operators.view_of(storage.to(_CPU, copy=True), recipe)
@@ -59,7 +59,7 @@ def _arguments(wanted: Expected, storages: list[torch.Tensor]) -> tuple[list[Any
 
 
 def _exact_and_allowed(wanted: Expected) -> tuple[list[Any], list[Any]]:
-    """For each output the float64 result and the allowed error of each element; None where there is none."""
+    """For each output the float64 result, and the allowed error of each element; None if there is none."""
     reference = wanted.batch.reference
     values = wanted.values() if reference.screens else {}
     found = [values.get(ResultPosition("output", position)) for position in range(len(wanted.outputs))]
@@ -72,7 +72,7 @@ def _on_cpu(leaf: Any) -> Any:
 
 
 def _plain(argument: Any) -> Any:
-    """A memory format as its name, ``channels_last``: torch cannot save one."""
+    """The argument, but a memory format by its name (``channels_last``), because torch cannot save one."""
     if isinstance(argument, list):
         return [_plain(item) for item in argument]
     return str(argument).removeprefix("torch.") if isinstance(argument, torch.memory_format) else argument

@@ -1,8 +1,8 @@
 """Times candidate, reference and empty call (shim) on the CPU in short blocks of calls, and confirms a claimed speed.
 
-Every call of the candidate has new values, and its result is compared. Not at once, but after a burst of blocks: the
-judge's own work between two blocks would move them apart. The judge has its private copy before the next block begins.
-The reference gets the same values in the same order.
+Every call of the candidate has new values, and its result is compared. The judge compares after a burst of blocks,
+because its own work would separate two blocks in time. It takes its private copy before the next block begins. The
+reference gets the same values in the same order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from torchstone.measuring.long_block_experiment import Contestant, Inspections, 
 from torchstone.measuring.repeated_calls import repeated_pairs
 
 WARM_BYTES = 16 << 20
-"""Arguments and results of a block on warm caches: they lie in a core's own cache and in its part of the next."""
+"""Most bytes of arguments and results of a block on warm caches. They fit into a core's own cache and its part of the
+next level."""
 
 ShortBlockParties = Mapping[schema.Party, short_block_experiment.ShortBlockContestant]
 
@@ -50,19 +51,19 @@ class BurstDraws:
     def __init__(self, draws: FreshCalls) -> None:
         self._draws = draws
         self.blocks: list[tuple[list[DrawnCall], list[Expected]]] = []
-        """Of the burst that was prepared last."""
+        """Calls and expected results of each block of the burst that was prepared last."""
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
-        """Draw new values."""
+        """Draw new values for a burst of blocks with these numbers of calls."""
         self.blocks = [self._draws.fresh(calls) for calls in lengths]
 
     def again(self, calls: int) -> list[DrawnCall]:
-        """Values that the candidate has had, or never gets."""
+        """Values for a block outside a burst: the candidate's last ones, or some that it never gets."""
         return self._draws.again(calls)
 
 
 class CandidateShortBlocks(CandidateCalls):
-    """The candidate."""
+    """The candidate, whose results are compared after each burst."""
 
     way: schema.Way = "called"
 
@@ -70,7 +71,7 @@ class CandidateShortBlocks(CandidateCalls):
         super().__init__(session, bound, draws)
         self._burst = burst
         self._waiting: deque[tuple[list[DrawnCall], list[Expected]]] = deque()
-        self._made: list[tuple[BlockResults, list[Expected]]] = []
+        self._uncompared: list[tuple[BlockResults, list[Expected]]] = []
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
         """Draw the values of a burst."""
@@ -83,18 +84,18 @@ class CandidateShortBlocks(CandidateCalls):
             return super().run(calls)
         drawn, expected = self._waiting.popleft()
         block = self._session.call_and_keep(self._bound, drawn, expected)
-        self._made.append((block, expected))
+        self._uncompared.append((block, expected))
         return Times(block.elapsed_ns, block.claimed_ns)
 
     def settle(self) -> None:
         """Compare every result of the burst."""
-        for block, expected in self._made:
+        for block, expected in self._uncompared:
             self._session.verify(self._bound, block, expected)
-        self._made.clear()
+        self._uncompared.clear()
 
 
 class OwnShortBlocks:
-    """The reference, or the shim."""
+    """The reference or the shim, on the values that were drawn for the candidate."""
 
     way: schema.Way = "called"
 
@@ -103,11 +104,11 @@ class OwnShortBlocks:
         self._waiting: deque[tuple[list[DrawnCall], list[Expected]]] = deque()
 
     def prepare(self, lengths: tuple[int, ...]) -> None:
-        """The candidate's draws serve."""
+        """Take the values that were drawn for the candidate."""
         self._waiting = deque(self._burst.blocks)
 
     def run(self, calls: int) -> Times:
-        """Make the calls. What they give is copied as the candidate's is: it would lie in caches otherwise."""
+        """Make the calls. Results are copied as the candidate's are, so that both leave the caches alike."""
         drawn = self._waiting.popleft()[0] if self._waiting else self._burst.again(calls)
         if not self._pretend:
             self._bound.present(drawn)
@@ -121,7 +122,7 @@ class OwnShortBlocks:
         return Times(block.elapsed_ns, block.claimed_ns)
 
     def repeat(self, times: int) -> Times:
-        """Make one call so often."""
+        """Make one call this many times."""
         self._bound.present(self._burst.again(1))
         try:
             block = self._bound.call(1, time.monotonic() + HOUSEKEEPING_SECONDS, repeats=times)
@@ -130,15 +131,15 @@ class OwnShortBlocks:
         return Times(block.elapsed_ns, block.claimed_ns)
 
     def settle(self) -> None:
-        """There is nothing to compare."""
+        """Do nothing: these results are not compared."""
 
 
 @contextmanager
 def timed(bounds: Sequence[BoundWorker], cache: schema.Cache, *, by_core_time: bool) -> Iterator[None]:
-    """Blocks of these workers are timed inside.
+    """Set these workers up for timed blocks inside.
 
-    For warm caches the judge writes arguments on the workers' core, which stand still meanwhile. For cold caches it
-    keeps to its own cores, where the arguments come from.
+    For warm caches the judge writes arguments on the cores of the workers, which are paused meanwhile. For cold caches
+    it stays on its own cores. ``by_core_time``: a block's time is that for which the worker had its core.
     """
     before = os.sched_getaffinity(0)
     for bound in bounds:
@@ -153,29 +154,30 @@ def timed(bounds: Sequence[BoundWorker], cache: schema.Cache, *, by_core_time: b
 
 
 def most_calls(bound: BoundWorker, cache: schema.Cache) -> int:
-    """In a block: as far as there are distinct inputs, and for warm caches no more than caches hold."""
+    """Most calls in a block: one for each distinct input, and on warm caches no more than WARM_BYTES hold."""
     return bound.sets if cache == "cold" else min(bound.sets, max(1, WARM_BYTES // bound.layout.footprint_bytes))
 
 
 def alone_in(lane: MeasuringLane) -> short_block_experiment.Alone:
-    """Each burst has the lane alone. Waiting for it is no part of a measurement's budget."""
+    """Gives each burst the lane alone. The time of waiting for it does not count in a measurement's budget."""
     return short_block_experiment.Alone(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
 
 
-def own_parties(burst: BurstDraws, own: BoundWorker, blank: BoundWorker) -> ShortBlockParties:
-    """The reference and the shim without the candidate, in whose place the reference is called in another worker.
+def own_parties(burst: BurstDraws, reference_worker: BoundWorker, shim_worker: BoundWorker) -> ShortBlockParties:
+    """Parties for timing the reference after the candidate's end, or before it is loaded.
 
-    Otherwise the reference would find its caches untouched.
+    Another worker calls the reference where the candidate's blocks would be. Without that the reference would find its
+    data in the caches.
     """
     return {
-        "candidate": OwnShortBlocks(blank, burst, pretend=False),
-        "reference": OwnShortBlocks(own, burst, pretend=False),
-        "shim": OwnShortBlocks(blank, burst, pretend=True),
+        "candidate": OwnShortBlocks(shim_worker, burst, pretend=False),
+        "reference": OwnShortBlocks(reference_worker, burst, pretend=False),
+        "shim": OwnShortBlocks(shim_worker, burst, pretend=True),
     }
 
 
 def known_reference_ns(session: CandidateSession, case: schema.Case, parties: ShortBlockParties, most: int) -> int:
-    """About how long a call of the reference takes. Asked once for a case, however many candidates it has."""
+    """About how many nanoseconds a call of the reference takes. Measured once per case and judge."""
     known, job = session.room.reference_call_ns, session.job
     key = schema.content_key(case, short_blocks.METHOD, job.cache, job.baseline)
     if key not in known:
@@ -184,7 +186,7 @@ def known_reference_ns(session: CandidateSession, case: schema.Case, parties: Sh
 
 
 class ShortBlockTiming:
-    """The blocks of one measurement."""
+    """Runs the blocks of one measurement on the CPU."""
 
     method = short_blocks.METHOD
     uncaptured: str | None = ""
@@ -195,11 +197,11 @@ class ShortBlockTiming:
         session: CandidateSession,
         bound: BoundWorker,
         other: BoundWorker,
-        blank: BoundWorker,
+        shim_worker: BoundWorker,
         reference: Reference,
     ) -> None:
         self.bound, self.other, self.reference = bound, other, reference
-        self._session, self._blank = session, blank
+        self._session, self._shim_worker = session, shim_worker
         self._plan = short_block_experiment.SHORT_BLOCK_PLANS[session.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self._draws = FreshCalls(session, reference)
@@ -209,30 +211,30 @@ class ShortBlockTiming:
         self._parties: ShortBlockParties = {
             "candidate": self._candidate,
             "reference": self._reference_blocks,
-            "shim": OwnShortBlocks(blank, burst, pretend=True),
+            "shim": OwnShortBlocks(shim_worker, burst, pretend=True),
         }
         self.watch: Watch
-        """Since the contest was begun."""
+        """Observes the machine since the first block. Set by :meth:`hold`."""
 
-    def get_ready(self) -> None:
-        """Find out what can be planted."""
+    def prepare(self) -> None:
+        """Choose the values to plant."""
         self._draws.plan()
 
     def hold(self) -> tuple[list[schema.Block], int]:
-        """Every block, and how many calls a block has."""
-        bounds = self.bound, self.other, self._blank
-        # All by the same clock: in a worker of several threads others may work while the first one waits.
+        """Run all blocks. Returns them, and how many calls a block has."""
+        bounds = self.bound, self.other, self._shim_worker
+        # One clock for all. Core time needs single threads: others may work while the first one waits.
         single = all(each.worker.held_threads == 1 for each in bounds)
         with timed(bounds, self._session.job.cache, by_core_time=single):
             return self._blocks()
 
     def _blocks(self) -> tuple[list[schema.Block], int]:
         self.watch = Watch(
-            self._session.room.probe, [each.worker.pid for each in (self.bound, self.other, self._blank)]
+            self._session.room.probe, [each.worker.pid for each in (self.bound, self.other, self._shim_worker)]
         )
         alone = alone_in(self._session.room.lane)
         with alone.held():
-            calls = self._calls()
+            calls = self._calls_in_block()
         inspections = Inspections(
             -(-self._plan.pairs // short_block_experiment.PAIRS_IN_BURST), self._candidate.inspection
         )
@@ -242,34 +244,34 @@ class ShortBlockTiming:
         if needs_single_calls(blocks):
             self._confirm(blocks, calls, alone)
         if self._session.job.cache == "warm" and not operators.contract_of(self.reference.case).mutated:
-            blocks += self._repeated(alone, 1 + max(block.round for block in blocks))
+            blocks += self._repeated_blocks(alone, 1 + max(block.round for block in blocks))
         return blocks, calls
 
-    def _repeated(self, alone: short_block_experiment.Alone, first: int) -> list[schema.Block]:
-        """Blocks that show how long a call takes on warm caches. Not for operators that write to their arguments."""
+    def _repeated_blocks(self, alone: short_block_experiment.Alone, first: int) -> list[schema.Block]:
+        """Blocks that show how long a call of the reference takes on warm caches, when it is made again and again."""
         known_ns = known_reference_ns(self._session, self.reference.case, self._parties, 1)
         with alone.held():
             return repeated_pairs(self._reference_blocks.repeat, known_ns, first)
 
-    def _calls(self) -> int:
-        """In a block. How long the reference's calls take is asked once for a case, however many candidates it has."""
+    def _calls_in_block(self) -> int:
+        """How many calls a block has. The reference's call time is measured once per case and judge."""
         most = most_calls(self.bound, self._session.job.cache)
         reference_ns = known_reference_ns(self._session, self.reference.case, self._parties, most)
         return short_block_experiment.calls_in_block(self._parties, most, self._plan, reference_ns)
 
     def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_experiment.Alone) -> None:
-        """Whether the speed is also there where each call waits for the one before."""
+        """Add pairs of chained calls, each of which waits for the one before, or of single calls."""
         draws = self._draws
         parties: Mapping[schema.Party, Contestant] = {
             "candidate": CandidateCalls(self._session, self.bound, draws),
             "reference": ReferenceCalls(self.other, draws, pretend=False),
-            "shim": ReferenceCalls(self._blank, draws, pretend=True),
+            "shim": ReferenceCalls(self._shim_worker, draws, pretend=True),
         }
         if can_be_chained(self.bound, self._draws):
             parties = {
                 "candidate": CandidateChain(self._session, self.bound, draws),
                 "reference": ReferenceChain(self.other, draws, pretend=False),
-                "shim": ReferenceChain(self._blank, draws, pretend=True),
+                "shim": ReferenceChain(self._shim_worker, draws, pretend=True),
             }
         else:
             calls = 1

@@ -1,7 +1,7 @@
 """Takes one job through its stages (load, compile, check, measure), each with its own deadline.
 
-Reads as the order of events. A failure of the candidate is caught once, in :meth:`StagedJob.conduct`, and becomes the
-verdict. A failure of the judge leaves as an exception, and the job is tried again.
+A failure of the candidate is caught once, in :meth:`StagedJob.conduct`, and becomes the verdict. A failure of the judge
+is raised as an exception, and the job is tried again.
 """
 
 from __future__ import annotations
@@ -61,29 +61,31 @@ from torchstone.judging import (
 )
 from torchstone.protocol.replies import Failed
 
-_BESIDE_CHECKS = 6
-"""One that is compared in full and planted ones, in the same block where their buffers are small."""
+_CALLS_BESIDE_CHECKS = 6
+"""Further calls of the same block, if their buffers are small: one that is compared in full, and planted ones."""
 _MOST_SETS = {"cpu": 256, "cuda": 1024}
-_FEW_SETS = 6
-"""Of very large arguments: with fewer calls in a block what the block itself costs drowns them."""
+"""Most calls in a block, each with a set of arguments, by device type."""
+_LARGE_ARGUMENT_SETS = 6
+"""Calls in a block of very large arguments. With fewer, the cost of the block itself would dominate."""
 _MOST_RESULTS = 2048
-"""In a block: a reply says where each lies, and replies are short."""
-_MOST_DRAWS = 32
-"""Results of random numbers in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
+"""Most results of a block. The reply has the address of each, and its size is limited."""
+_MOST_RANDOM_SETS = 32
+"""Most calls of a random operator in a block on the CPU: to judge one takes a thousand times as long as to draw it."""
 _MOST_WEIGHTS = 4096
-"""Of all instances of a model: each set of arguments has one of its own, and to make them takes time."""
+"""Most weights of a model's instances in a block: each set of arguments has its own, and to make them takes time."""
 _MOST_MODEL_SETS = 32
-"""Of a problem's model on a device: another process makes each call of the reference, which takes milliseconds."""
+"""Most calls of a problem's model in a block on a device: each call of the reference, in another process, takes
+milliseconds."""
 _ONE_BY_ONE_BYTES = 64 << 20
-"""Arguments and results of a call above which untimed calls are made one by one: what a block saves is nothing then.
-On a device, the size of an arena."""
-_WORN_WHERE_TIMED_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
-"""For calls that nobody looks at, while earlier results must stay as they are. Told from a block, which costs more than
-its calls: it is less where they are quick."""
+"""Bytes of a call's arguments and results above which untimed calls are made one by one on the CPU. A block would save
+hardly any time. On a device the limit is the size of an arena."""
+_TIMED_CASE_WEAR_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
+"""Time of a timed case's further calls, which must not change kept results, by device type. How many calls fit follows
+from the time of a block, which costs more than its calls: quick calls take less than this."""
 
 
 class FurtherCalls:
-    """The calls that follow the first one of a case: drawn and answered while the candidate makes that, if small."""
+    """The calls after the first one of a case. Small ones are evaluated while the candidate makes the first."""
 
     def __init__(self, session: CandidateSession, reference: Reference, checks: int, first: Expected) -> None:
         self._session, self._reference, self._first = session, reference, first
@@ -93,16 +95,16 @@ class FurtherCalls:
         self.is_small = is_small(first)
 
     def ahead(self) -> Meanwhile | None:
-        """To be done while the candidate makes its first call. None: large calls are not held side by side."""
-        return Meanwhile(self._answer) if self.is_small and not self._session.room.shortage.is_watched else None
+        """Work to do while the candidate makes its first call. None: the calls are large, or memory is watched."""
+        return Meanwhile(self._evaluate) if self.is_small and not self._session.room.shortage.is_watched else None
 
     def answered(self) -> list[Expected]:
-        """Those calls, with torch's answers."""
+        """The calls with their expected results."""
         if self._found is None:
-            self._answer()
+            self._evaluate()
         return self._found or []
 
-    def _answer(self) -> None:
+    def _evaluate(self) -> None:
         non_finite = self._session.job.non_finite == "check"
         self._found = self._session.draw_with_planted(
             self._reference, self._count, self._first, non_finite=non_finite, bounded=self._is_bounded
@@ -122,16 +124,16 @@ class StagedJob:
 
     @property
     def session(self) -> CandidateSession:
-        """What has come to light so far."""
+        """The session, with all that is known so far."""
         return self._session
 
     def conduct(self) -> schema.Verdict:
-        """The verdict. Raises only for what is not the candidate's doing."""
+        """Run the job. Returns the verdict; raises only for failures that are not the candidate's."""
         session = self._session
         seconds = session.outcome.stage_seconds
         try:
             with excusing_shortage_if(self._room.shortage.is_excused):
-                self._hear()
+                self._run_stages()
             verdict: schema.Verdict = schema.Agrees(session.errors, session.verified)
         except VerdictError as early:
             verdict = early.verdict
@@ -155,7 +157,8 @@ class StagedJob:
             session.outcome.measurement = None
         return verdict
 
-    def _hear(self) -> None:
+    def _run_stages(self) -> None:
+        """Run all stages of the job. A failure of the candidate is raised."""
         job, session = self._job, self._session
         known = self._room.failed_loads.verdict_on(job)
         if known is not None:
@@ -167,7 +170,7 @@ class StagedJob:
         timed, kind = job.measured and job.case.timed, self._room.device.type
         self._room.models.call_seconds = job.deadlines.check_seconds
         self._room.memory.hold(job.key, bytes_for_arguments(job.case))
-        with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves it and comes back to it
+        with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves the place and takes it again
             self._room.without_candidate_if_needed(lambda: require_memory_for_arguments(job.case, kind))
             arithmetic_device = arithmetic_device_of(job.case, self._room.device)
             reference = Reference(job.case, self._room.device, arithmetic_device, effort=job.effort)
@@ -180,7 +183,7 @@ class StagedJob:
             self._room.memory.require(job.key, bytes_for_call(job.case, first))
             self._room.without_candidate_if_needed(lambda: require_memory(job.case, first, layout, kind))
             checks = max(BUDGETS[job.effort].checked_calls, self._room.calls_to_tell(expected[0]))
-            sets = self._sets(layout, checks, timed, draws=reference.random_results is not None)
+            sets = self._calls_in_block(layout, checks, timed, draws=reference.random_results is not None)
             self._room.memory.require(job.key, bytes_for_job(job.case, first, layout, sets))
             self._room.plan_memory(job.case, sets * layout.footprint_bytes)
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
@@ -192,14 +195,14 @@ class StagedJob:
                 further = FurtherCalls(session, reference, checks, expected[0])
                 self._call_first(bound, calls, expected, further.ahead())
             variants = HiddenVariants(session, layout, expected[0])
-            self._check(bound, further, variants, worn=work is None)
+            self._check(bound, further, variants, wears=work is None)
             if work is None:
                 self._attribute(bound, has_arguments=bound.keeps_arguments and not reference.contract.mutated)
                 variants.check(bound, comes_back=False)
             else:
                 variants.check(bound, comes_back=True)
                 session.outcome.measurement = measure(session, bound, reference, work)
-                session.wear(bound, _WORN_WHERE_TIMED_NS[self._room.device.type])
+                session.wear(bound, _TIMED_CASE_WEAR_NS[self._room.device.type])
                 self._attribute(bound, has_arguments=False)
             session.worker.check_silence()
             if bound.is_bound:
@@ -211,7 +214,7 @@ class StagedJob:
     def _call_first(
         self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected], meanwhile: Meanwhile | None
     ) -> None:
-        """It may compile: what it built is kept, also if the result is wrong."""
+        """Make the first call, which may compile. Keep what it has built, also if the result is wrong."""
         session = self._session
         try:
             session.call_and_verify(bound, calls, expected, meanwhile)
@@ -221,50 +224,53 @@ class StagedJob:
             raise
         keep_build(session, knows_values=True)
 
-    def _sets(self, layout: CallLayout, checks: int, timed: bool, draws: bool) -> int:
+    def _calls_in_block(self, layout: CallLayout, checks: int, timed: bool, draws: bool) -> int:
+        """How many calls a block has at most. ``draws``: the operator is random."""
         kind = self._room.device.type
         is_large = layout.footprint_bytes > (_ONE_BY_ONE_BYTES if kind == "cpu" else self._room.arena_bytes)
         if not timed:
             if is_large:
                 return 1
-            return max(checks, min(checks + _BESIDE_CHECKS, self._room.cache_bytes // layout.footprint_bytes))
-        checks = 1 if is_large and kind == "cuda" else checks  # the others follow, a few at a time
+            return max(checks, min(checks + _CALLS_BESIDE_CHECKS, self._room.cache_bytes // layout.footprint_bytes))
+        checks = 1 if is_large and kind == "cuda" else checks  # the other checks follow in further blocks
         warm_bytes = WARM_BYTES if kind == "cpu" else self._room.cache_bytes // 2
         room_bytes = self._room.arena_bytes if self._job.cache == "cold" else warm_bytes
         fitting = room_bytes // layout.footprint_bytes
-        telling = min(_MOST_RESULTS // max(1, len(layout.outputs)), _most_instances(self._job.case))
-        telling = min(telling, _MOST_DRAWS) if draws and kind == "cpu" else telling
-        telling = min(telling, _MOST_MODEL_SETS) if self._job.case.model and kind == "cuda" else telling
-        few = min(_FEW_SETS, self._room.ample_bytes // layout.footprint_bytes)
-        return max(checks, min(_MOST_SETS[kind], fitting, telling), few, 2)
+        most_by_results = min(_MOST_RESULTS // max(1, len(layout.outputs)), _most_model_instances(self._job.case))
+        most_by_results = min(most_by_results, _MOST_RANDOM_SETS) if draws and kind == "cpu" else most_by_results
+        most_by_results = (
+            min(most_by_results, _MOST_MODEL_SETS) if self._job.case.model and kind == "cuda" else most_by_results
+        )
+        large_sets = min(_LARGE_ARGUMENT_SETS, self._room.ample_bytes // layout.footprint_bytes)
+        return max(checks, min(_MOST_SETS[kind], fitting, most_by_results), large_sets, 2)
 
-    def _check(self, bound: BoundWorker, further: FurtherCalls, variants: HiddenVariants, *, worn: bool) -> None:
-        """Further calls on values drawn after the first, some with planted ones.
+    def _check(self, bound: BoundWorker, further: FurtherCalls, variants: HiddenVariants, *, wears: bool) -> None:
+        """Make the further calls, some with planted values, and compare their results.
 
-        ``worn``: and many that nobody looks at; where calls are timed these come after that.
+        ``wears``: also make calls that must not change kept results. Timed cases make these after the timing.
         """
         session = self._session
         choosing = Meanwhile(variants.choose)
         with session.clock.in_stage("check", self._job.deadlines.check_seconds):
             wanted = further.answered()
-            for begin in range(0, len(wanted), bound.sets):  # few blocks: each has to wait for the worker and a device
+            for begin in range(0, len(wanted), bound.sets):  # few blocks: each waits for the worker and the device
                 some = wanted[begin : begin + bound.sets]
                 session.call_and_verify(bound, [expected.call for expected in some], some, choosing)
             choosing.do()
-            if worn:
+            if wears:
                 wear_ns = BUDGETS[self._job.effort].wear_ns
                 beside = further.is_small and not self._room.shortage.is_watched
                 session.wear(bound, wear_ns, Meanwhile(variants.prepare_next) if beside else None)
 
     def _replay(self, replay: schema.Replay) -> None:
-        """One call of an earlier trial again, with the values it had, compared in full."""
+        """Make the call of an earlier trial again, on the same values, and compare it in full."""
         session, device = self._session, self._room.device
         self._room.memory.hold(self._job.key, bytes_for_arguments(replay.case))
         with self._room.place_in_lane():
             arithmetic_device = arithmetic_device_of(replay.case, device)
             reference = Reference(replay.case, device, arithmetic_device)
             made: list[schema.Replay | schema.BlockCall] = [replay, *replay.others]
-            calls = [_drawn_again(replay.case, each, arithmetic_device) for each in made]
+            calls = [_redrawn_call(replay.case, each, arithmetic_device) for each in made]
             expected = reference.expect_many(calls, with_bounds=len(calls) == 1)
             layout = CallLayout(replay.case, expected[0])
             session.take_worker()
@@ -273,11 +279,11 @@ class StagedJob:
                 session.standing(replay.case, layout, 1) as bound,
             ):
                 for wanted in expected:
-                    self._make_again(bound, wanted)
+                    self._repeat_call(bound, wanted)
                 session.allow(bound.release)
 
-    def _make_again(self, bound: BoundWorker, wanted: Expected) -> None:
-        """However the call ends, its values are saved if that was asked for."""
+    def _repeat_call(self, bound: BoundWorker, wanted: Expected) -> None:
+        """Make the call and compare it. However it ends, its values are saved if the job requests that."""
         session, save_to = self._session, self._job.save_to
         session.block = None
         try:
@@ -287,9 +293,11 @@ class StagedJob:
                 save_call(Path(save_to), wanted, session.block)
 
     def _attribute(self, bound: BoundWorker, has_arguments: bool) -> None:
-        """A last, unscored call tells what did the work; under a policy, work that torch did is not the candidate's.
+        """Make an untimed call that shows which operators and kernels do the work.
 
-        It may be the first of the last block again, if that left its arguments as they were.
+        Raises VerdictError if torch or a library does work and the job requires authored kernels.
+
+        ``has_arguments``: the arguments of the last block's first call are unchanged, and are used again.
         """
         session = self._session
         with session.clock.in_stage("attribute", self._job.deadlines.check_seconds):
@@ -307,22 +315,23 @@ class StagedJob:
             raise VerdictError(schema.Delegated(delegated))
 
     def _wants_kernels(self) -> bool:
-        """A profiler costs most of a second: once per candidate is enough, unless the verdict hangs on it."""
+        """Whether to profile device kernels: once per candidate, or if the verdict needs it. Takes most of a second."""
         implementation = self._job.implementation
         first = implementation.key not in self._room.profiled and implementation.language != "aten"
         self._room.profiled.add(implementation.key)
         return self._job.require_authored or first
 
 
-def _most_instances(case: schema.Case) -> int:
+def _most_model_instances(case: schema.Case) -> int:
+    """Most sets of arguments in a block, by the number of the model's weights."""
     if case.model is None:
         return max(_MOST_SETS.values())
     weights = case.args[0]
     return max(1, _MOST_WEIGHTS // (1 + (len(weights.items) if isinstance(weights, schema.Sequence) else 0)))
 
 
-def _drawn_again(case: schema.Case, replay: schema.Replay | schema.BlockCall, device: torch.device) -> DrawnCall:
-    """The call that a record tells of. Records can be edited; what makes no sense is the user's mistake."""
+def _redrawn_call(case: schema.Case, replay: schema.Replay | schema.BlockCall, device: torch.device) -> DrawnCall:
+    """Draw the call of a replay again. Raises UsageError for impossible numbers: users can edit records."""
     if not 0 <= replay.index < replay.count <= max(_MOST_SETS.values()):
         raise UsageError(f"there is no call {replay.index} of {replay.count} to make again.")
     call = draw_calls(case, replay.seed, replay.count, device)[replay.index]

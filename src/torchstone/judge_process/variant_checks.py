@@ -29,48 +29,52 @@ from torchstone.judging import (
     with_other_numbers,
 )
 
-_OF_OTHER_SIZE = 0.5
-"""Chance that, where few variants are checked, they have other sizes. Else one has other scalars and nothing else."""
+_OTHER_SIZES_PROBABILITY = 0.5
+"""Probability that variants have other sizes, if few are checked. Otherwise one has other scalars and nothing else."""
 
 
 class HiddenVariants:
-    """The variants of one job: chosen, drawn and answered ahead of the calls, while the candidate has other work."""
+    """The variants of one job. They are chosen, drawn and evaluated ahead of their calls, while the candidate works."""
 
     def __init__(self, session: CandidateSession, layout: CallLayout, stated: Expected) -> None:
         self._session, self._layout, self._stated = session, layout, stated
         self._is_bounded = is_bounded(session.job, stated)
-        self._ready: list[_Answered | None] = []
-        """Of the first variants, those that are prepared and not called yet."""
+        self._evaluated: list[_EvaluatedVariant | None] = []
+        """Variants that are evaluated and not called yet; None: torch cannot evaluate the variant."""
         self._prepared = 0
 
     def choose(self) -> None:
-        """Which variants, once. Drawn from what the system's randomness gives."""
+        """Choose the variants. A retry of the job has the same ones."""
         job, randomness = self._session.job, self._session.randomness
-        self._small, large = random.Random(randomness.draw()), random.Random(randomness.draw())
+        self._generator, size_generator = random.Random(randomness.draw()), random.Random(randomness.draw())
         if randomness.variants is not None:
             return
         budget = BUDGETS[job.effort]
         count = budget.variants_of_proven if _has_passed_many(self._session) else budget.variants
-        few = count < budget.variants
+        fewer = count < budget.variants
         stated_only = job.shapes == "stated"
-        same_size = [] if few and self._small.random() < _OF_OTHER_SIZE else with_other_numbers(job.case, self._small)
-        others = [] if stated_only or (few and same_size) else hidden_cases(job.case, count, self._small)
-        of_any_size = [] if stated_only else stated_size_cases(job.case, large)
-        of_any_size = large.sample(of_any_size, min(budget.large_variants, len(of_any_size)))
+        same_size = (
+            []
+            if fewer and self._generator.random() < _OTHER_SIZES_PROBABILITY
+            else with_other_numbers(job.case, self._generator)
+        )
+        others = [] if stated_only or (fewer and same_size) else hidden_cases(job.case, count, self._generator)
+        of_any_size = [] if stated_only else stated_size_cases(job.case, size_generator)
+        of_any_size = size_generator.sample(of_any_size, min(budget.large_variants, len(of_any_size)))
         randomness.variants = [*same_size, *others], of_any_size
 
     def prepare_next(self) -> None:
-        """Draw the next variant's calls and have torch answer them. Nothing, after the last."""
+        """Draw the next variant's calls and compute their expected results. After the last one, do nothing."""
         variants = self._variants
         if self._prepared < len(variants):
-            self._ready.append(self._answered(variants[self._prepared], calls=2))
+            self._evaluated.append(self._evaluate(variants[self._prepared], calls=2))
             self._prepared += 1
 
     def check(self, bound: BoundWorker, *, comes_back: bool) -> None:
-        """Judge the candidate on them. The worker leaves the stated case for them, and may come back to it.
+        """Call the candidate on the variants and compare. ``comes_back``: bind it to the stated case again afterwards.
 
-        Where only stated shapes are judged, a variant has other scalars and nothing else. A first call may compile
-        again, so each variant may take as long as a first call and a check.
+        If only stated shapes are judged, a variant has other scalars and nothing else. All variants together may take
+        as long as a first call and a check, because a first call may compile again.
         """
         session, job = self._session, self._session.job
         ways_of_stated_size = self._of_stated_size
@@ -81,11 +85,11 @@ class HiddenVariants:
             for place, case in enumerate(self._variants):
                 if self._prepared == place:
                     self.prepare_next()
-                beside = None if session.room.shortage.is_watched else Meanwhile(self.prepare_next)
-                right = self._is_right(self._ready.pop(0), beside)
-                session.room.variants_passed[job.implementation.key, _has_elements(case)] += right
+                meanwhile = None if session.room.shortage.is_watched else Meanwhile(self.prepare_next)
+                passed = self._passes(self._evaluated.pop(0), meanwhile)
+                session.room.variants_passed[job.implementation.key, _has_elements(case)] += passed
             for ways in ways_of_stated_size:
-                any(self._is_right(self._answered(case, calls=1)) for case in ways)
+                any(self._passes(self._evaluate(case, calls=1)) for case in ways)
             if comes_back:
                 session.allow(bound.bind)
 
@@ -98,11 +102,11 @@ class HiddenVariants:
     def _of_stated_size(self) -> Sequence[Sequence[schema.Case]]:
         assert self._session.randomness.variants is not None
         found = self._session.randomness.variants[1]
-        return self._small.sample(list(found), min(1, len(found))) if self._is_bounded else found
+        return self._generator.sample(list(found), min(1, len(found))) if self._is_bounded else found
 
-    def _answered(self, case: schema.Case, calls: int) -> _Answered | None:
-        """The first call is compared in full, others and planted ones as far as need be. None: torch does not take it
-        here, or returns something else than in the stated case.
+    def _evaluate(self, case: schema.Case, calls: int) -> _EvaluatedVariant | None:
+        """Draw and evaluate calls of a variant; the first is compared in full. None: torch refuses the variant, or its
+        results have another structure than those of the stated case.
         """
         session, stated = self._session, self._stated
         bounded = self._is_bounded and calls == 1
@@ -112,45 +116,46 @@ class HiddenVariants:
             expected = session.draw_with_planted(reference, calls, stated, bounded=bounded, most_planted=0)
         except (ReferenceFailure, UsageError):
             return None
-        return _Answered(case, expected) if has_the_kinds_of(expected[0], self._layout.outputs) else None
+        return _EvaluatedVariant(case, expected) if has_the_kinds_of(expected[0], self._layout.outputs) else None
 
-    def _is_right(self, answered: _Answered | None, meanwhile: Meanwhile | None = None) -> bool:
-        """False: torch has no answer, or does not agree with itself. Raises VerdictError if the candidate is wrong."""
-        if answered is None:
+    def _passes(self, evaluated: _EvaluatedVariant | None, meanwhile: Meanwhile | None = None) -> bool:
+        """Whether the candidate passes. False: torch has no answer to compare with. Raises VerdictError if it fails."""
+        if evaluated is None:
             return False
-        session, (case, expected) = self._session, answered
+        session, (case, expected) = self._session, evaluated
         verified = session.verified
         drawn = [each.call for each in expected]
-        with _naming(session, case), session.standing(case, CallLayout(case, expected[0]), len(drawn)) as bound:
+        with (
+            _variant_in_verdict(session, case),
+            session.standing(case, CallLayout(case, expected[0]), len(drawn)) as bound,
+        ):
             session.call_and_verify(bound, drawn, expected, meanwhile)
             session.allow(bound.release)
         return session.verified > verified
 
 
-class _Answered(NamedTuple):
-    """A variant with calls that torch has answered."""
+class _EvaluatedVariant(NamedTuple):
+    """A variant, and its calls with their expected results."""
 
     case: schema.Case
     expected: list[Expected]
 
 
 def _has_passed_many(session: CandidateSession) -> bool:
-    """Whether the kernel has passed many variants with elements. For a case without elements, variants without elements
-    count.
-    """
+    """Whether the kernel has passed many variants with several elements. If the case has none, others count too."""
     job, passed = session.job, session.room.variants_passed
     key, many = job.implementation.key, BUDGETS[job.effort].proven_by
     return passed[key, True] >= many or (not _has_elements(job.case) and passed[key, False] >= many)
 
 
 def _has_elements(case: schema.Case) -> bool:
-    """Whether some tensor has more than one element: being right on fewer shows nothing about more."""
+    """Whether some tensor has more than one element: fewer show nothing about larger tensors."""
     return any(math.prod(recipe.shape) > 1 for recipe in schema.tensors_of(case))
 
 
 @contextmanager
-def _naming(session: CandidateSession, case: schema.Case) -> Iterator[None]:
-    """Whatever goes wrong inside did so on a variant that the reader has not seen."""
+def _variant_in_verdict(session: CandidateSession, case: schema.Case) -> Iterator[None]:
+    """Describe the variant in the verdict on a failure inside, for readers who know only the stated case."""
     try:
         yield
     except VerdictError as early:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from torchstone import operators, schema
 
 _MOST_PARTS = 4
-"""Differences that a message names; the case itself is in the record."""
+"""Most differences that a message names. The whole case is in the record."""
 
 
 def difference(stated: schema.Case, variant: schema.Case) -> str:
-    """``shape [2] and strides [2]``; of several tensors ``shape [2] for self, shape [3] for other``."""
+    """The differences as text: ``shape [2] and strides [2]``; with several tensors ``shape [2] for self``."""
     given = _arguments(stated)
     own_name = len(schema.tensors_of(variant)) > 1
     about_tensors: dict[str, list[str]] = {}
@@ -27,8 +27,8 @@ def difference(stated: schema.Case, variant: schema.Case) -> str:
             instead = "" if old is None else f" instead of {schema.describe(old)}"
             about_others.append(f"{name} {schema.describe(new)}{instead}")
     about_others += [f"no {name}" for name in given if name not in _arguments(variant)]
-    told = [f"{text} for {_joined(names)}" if own_name else text for text, names in about_tensors.items()]
-    return _shortened(told + about_others) or "the same arguments"
+    tensor_texts = [f"{text} for {_joined(names)}" if own_name else text for text, names in about_tensors.items()]
+    return _shortened(tensor_texts + about_others) or "the same arguments"
 
 
 def scale(stated: schema.Case, called: schema.Case) -> str:
@@ -41,7 +41,7 @@ def scale(stated: schema.Case, called: schema.Case) -> str:
 
 
 def _arguments(case: schema.Case) -> dict[str, schema.Argument]:
-    """By name; tensors of a list one by one, ``tensors[1]``."""
+    """Arguments by name; the tensors of a list one by one, ``tensors[1]``."""
     found: dict[str, schema.Argument] = {}
     for name, argument in operators.named_arguments(case.operator, case.args, case.kwargs):
         if isinstance(argument, schema.Sequence) and operators.tensor_count(argument):
@@ -65,7 +65,7 @@ def _tensor_parts(old: schema.Tensor, new: schema.Tensor) -> Iterator[str]:
 
 
 def _fill_parts(old: schema.Fill, new: schema.Fill) -> Iterator[str]:
-    """Only told where nothing else differs: ranges of indices follow the sizes."""
+    """Differences of drawn values. Called only if nothing else differs, because ranges of indices follow the sizes."""
     if new == old:
         return
     match new:

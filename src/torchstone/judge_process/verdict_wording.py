@@ -15,29 +15,29 @@ from torchstone.judging import DrawnCall, Expected, inputs_of
 from torchstone.protocol.plain_values import received_plain
 from torchstone.protocol.replies import Done, Failed, OtherLeaf, PlainLeaf, TensorLeaf
 
-_NAMED = frozenset(int(known) for known in signal.Signals)
-_MOST_OF_BLOCK = 64
-"""Calls of a block that a record names: timed blocks have up to a thousand."""
+_NAMED_SIGNALS = frozenset(int(known) for known in signal.Signals)
+_MOST_REPLAYED_CALLS = 64
+"""Most calls of a block that a replay has. Timed blocks have up to a thousand calls."""
 
 
 def replay_of(call: DrawnCall, stated: schema.Case | None = None) -> schema.Replay:
-    """What it takes to make a call again. ``stated``: the case that it may be a variant of."""
-    told = inputs_of(call.planted) or (scale(stated, call.case) if stated is not None else "")
-    return schema.Replay(call.case, call.seed, call.count, call.index, call.planted, inputs=told)
+    """The replay of a call. ``stated``: the stated case, if the call's case may be a variant of it."""
+    details = inputs_of(call.planted) or (scale(stated, call.case) if stated is not None else "")
+    return schema.Replay(call.case, call.seed, call.count, call.index, call.planted, inputs=details)
 
 
 def replay_of_block(calls: Sequence[DrawnCall]) -> schema.Replay:
-    """What it takes to make calls again of which one ended the process, nobody knows which."""
-    first, *others = calls[:_MOST_OF_BLOCK]
+    """The replay of calls of which an unknown one ended the process."""
+    first, *others = calls[:_MOST_REPLAYED_CALLS]
     same = (call for call in others if call.case == first.case)
-    told = tuple(schema.BlockCall(call.seed, call.count, call.index, call.planted) for call in same)
-    return msgspec.structs.replace(replay_of(first), others=told)
+    details = tuple(schema.BlockCall(call.seed, call.count, call.index, call.planted) for call in same)
+    return msgspec.structs.replace(replay_of(first), others=details)
 
 
 def odd_structure(stage: schema.Stage, wanted: Expected, done: Done) -> schema.Verdict:
-    """A result that is not what the operator returns."""
-    got = ", ".join(_leaf_text(leaf) for leaf in done.odd_leaves) or "nothing"
-    should = ", ".join(_expected_text(output) for output in wanted.outputs) or "nothing"
+    """The verdict on results of another number, type, dtype or shape than the operator's."""
+    returned = ", ".join(_leaf_text(leaf) for leaf in done.odd_leaves) or "nothing"
+    expected = ", ".join(_expected_text(output) for output in wanted.outputs) or "nothing"
     reason = "structure"
     if len(done.odd_leaves) == len(wanted.outputs):
         for leaf, output in zip(done.odd_leaves, wanted.outputs, strict=True):
@@ -46,24 +46,26 @@ def odd_structure(stage: schema.Stage, wanted: Expected, done: Done) -> schema.V
                     reason = "dtype"
                 elif leaf.shape != tuple(output.native.shape):
                     reason = "shape"
-    message = f"returned {got}; expected {should}"
+    message = f"returned {returned}; expected {expected}"
     wrong = schema.WrongResult(text=message)
     return schema.Disagrees(stage, reason, message, replay=replay_of(wanted.call), wrong=wrong)  # type: ignore[arg-type]
 
 
 def wrong_place(stage: schema.Stage, found: GuardFinding, replay: schema.Replay | None = None) -> schema.Disagrees:
-    """A result that lies where it must not, or a write outside every buffer."""
+    """The verdict on a result in memory where it must not lie, or on a write outside every buffer."""
     wrong = schema.WrongResult(text=found.message)
     return schema.Disagrees(stage, found.reason, found.message, replay=replay, wrong=wrong)
 
 
 def verdict_for_reply(stage: schema.Stage, reply: Failed) -> schema.Verdict:
+    """The verdict if the candidate raised and its worker reported that."""
     if reply.kind == "unsupported":
         return schema.Unsupported("candidate", reply.message)
     return schema.Crashed(stage, reply.kind, reply.message, reply.traceback or None)
 
 
 def verdict_for_ending(stage: schema.Stage, exit_code: int | None, signal_number: int | None) -> schema.Verdict:
+    """The verdict if the candidate's worker ended."""
     if signal_number is not None:
         name = signal_name(signal_number)
         return schema.Crashed(stage, "signal", f"died of {name}", signal=name)
@@ -72,11 +74,11 @@ def verdict_for_ending(stage: schema.Stage, exit_code: int | None, signal_number
 
 def signal_name(number: int) -> str:
     """``SIGSEGV``; real-time signals have numbers only."""
-    return signal.Signals(number).name if number in _NAMED else f"signal {number}"
+    return signal.Signals(number).name if number in _NAMED_SIGNALS else f"signal {number}"
 
 
 def delegated(found: schema.Attribution) -> str:
-    """What torch or a library did of the work, in words; empty if nothing."""
+    """What work torch or a library did, as text; empty if none."""
     if found.note:
         return f"what did the work could not be seen ({found.note})"
     share = found.library_share
@@ -90,13 +92,13 @@ def delegated(found: schema.Attribution) -> str:
 
 
 def about_inputs(replay: schema.Replay, stated: schema.Case) -> str:
-    """`` (inputs included values up to ±100)``; empty for a call on ordinary values."""
-    told = inputs_of(replay.planted) or scale(stated, replay.case)
-    return f" ({told})" if told else ""
+    """Planted or scaled values as text: `` (inputs included values up to ±100)``; empty if there are none."""
+    details = inputs_of(replay.planted) or scale(stated, replay.case)
+    return f" ({details})" if details else ""
 
 
 def on_variant(verdict: schema.Verdict, stated: schema.Case, variant: schema.Case) -> schema.Verdict:
-    """The verdict, saying how the variant differs from the stated case. Refusing a variant is a failure like any."""
+    """The verdict, with how the variant differs from the stated case in its text. Also if the candidate refuses it."""
     differs = difference(stated, variant)
     where = f"also tried with {differs}, and there: "
     match verdict:

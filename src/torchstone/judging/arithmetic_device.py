@@ -1,8 +1,8 @@
 """Chooses the device on which the judge draws inputs, evaluates in float64 and compares.
 
 The judge is the trusted process that checks and times a kernel. Large cases use the GPU. Small cases use the CPU: they
-are hundreds of tiny steps, each of which would wait for a GPU that other processes use. Timed cases stay on the GPU.
-The choice depends on the case alone, so that a replay draws the same values again.
+consist of hundreds of tiny steps, each of which would wait for a GPU that other processes use. Timed cases always use
+the GPU. The choice depends only on the case and its device, so that a replay draws the same values again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import torch
 
 from torchstone import operators, schema
 
-_FEW_ELEMENTS = 1 << 14
+_MOST_HOST_ELEMENTS = 1 << 14
+"""Most elements of a case's tensors for which the CPU is used."""
 _HOST = torch.device("cpu")
 
 
@@ -20,4 +21,4 @@ def arithmetic_device_of(case: schema.Case, device: torch.device) -> torch.devic
     if device.type == "cpu" or case.timed or not operators.runs_on_the_host(case.operator):
         return device
     elements = sum(operators.storage_extent(recipe) for recipe in schema.tensors_of(case))
-    return _HOST if elements <= _FEW_ELEMENTS else device
+    return _HOST if elements <= _MOST_HOST_ELEMENTS else device

@@ -1,4 +1,4 @@
-"""The result of a comparison: agreement, or the first thing that is wrong, in words and in fields."""
+"""The result of a comparison: agreement, or the first mismatch, as a message and as data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Agreement:
     """Every call gave the right result and changed no other memory."""
 
     errors: ErrorStatistics
-    """Of the calls that were compared in full; all None if screening accepted every one."""
+    """Errors of the calls that were compared in full; all None if screening accepted every call."""
     calls: int = 1
+    """How many calls were compared."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,13 @@ class Mismatch:
     message: str
     errors: ErrorStatistics = UNKNOWN
     call: int = 0
-    """Which of the compared calls: the first one that is wrong."""
+    """Index of the call among those compared: the first wrong one."""
     wrong: WrongResult | None = None
-    """The same in fields."""
+    """The mismatch as data, for records."""
 
 
 def worst_of(one: ErrorStatistics, other: ErrorStatistics) -> ErrorStatistics:
-    """The larger of each number of results that are right; None counts for nothing."""
+    """The larger of each pair of statistics; None if neither is known."""
     names = (
         "max_abs_error",
         "max_rel_error",

@@ -1,9 +1,11 @@
 """Finds operators that only move values (copies, gathers), and zeros in their results that have lost their sign.
 
-Numbers are compared as numbers, and -0.0 equals 0.0; after arithmetic nothing else would be fair. But a copy that
-loses the sign is wrong, whether it is returned or written to an argument. An experiment tells whether an operator only
-moves values: it must give the same bits when it gets the bit patterns as integers. An operator that compares or
-computes (``amax``, ``relu``) does not, at the latest with zeros, infinities and NaN of either sign among its inputs.
+Numbers are compared by value, so -0.0 equals 0.0: after arithmetic, the sign of a zero depends on the formula. But a
+copy that loses the sign is wrong, whether it is returned or written to an argument.
+
+A test shows whether an operator only moves values. With the bit patterns of its inputs as integers, torch's operator
+must give the same bits. An operator that compares or computes (``amax``, ``relu``) does not. For it,
+zeros, infinities and NaN of either sign among the inputs show a difference.
 """
 
 from __future__ import annotations
@@ -21,55 +23,57 @@ from torchstone.calls.reference_calls import Evaluator, ResultPosition, Tensors
 from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.comparison_result import Mismatch, Reason
 
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_TELLING = (-0.0, 0.0, -float("nan"), 0.5, -1.5, float("inf"), -float("inf"))
-"""Values that an operator which compares or computes treats differently from their bits as integers. As an integer, a
-NaN with a sign bit is negative."""
+_INTEGER_DTYPES = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_TEST_VALUES = (-0.0, 0.0, -float("nan"), 0.5, -1.5, float("inf"), -float("inf"))
+"""Values whose bits, as integers, give different results if an operator compares or computes. As an integer, a NaN with
+a sign bit is negative."""
 
 
 def only_moves(evaluator: Evaluator, call: DrawnCall) -> bool | None:
-    """Whether torch's own results of a call are bits of its arguments, moved. None: no result can tell.
+    """Whether torch's own results of a call are moved bits of its arguments. None: no result is floating-point.
 
-    The drawn values are tried first, and others only if these did not tell. On a device a value outside an operator's
-    domain may end the process.
+    The drawn values are tried first, and test values only if these show no difference. On a GPU, a value outside an
+    operator's domain may end the process.
     """
     storages = [tensor.storage for tensor in call.tensors]
     found = False
-    for case in _cases(evaluator):
-        moves = _commutes(evaluator, case, storages)
+    for case in _cases_with_bits(evaluator):
+        moves = _gives_same_bits(evaluator, case, storages)
         if moves is None:
             return None
-        found = found or bool(moves and _commutes(evaluator, case, [_telling(storage) for storage in storages]))
+        found = found or bool(
+            moves and _gives_same_bits(evaluator, case, [_with_test_values(storage) for storage in storages])
+        )
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class LostSigns:
-    """Zeros whose sign is not torch's, in something that was returned or written to."""
+    """Zeros with another sign than torch's, in one result: a returned tensor, or an argument that was written to."""
 
     place: ResultPosition
     native: torch.Tensor
     got: torch.Tensor
 
     def count(self) -> torch.Tensor:
-        """How many; a scalar on the device."""
-        return self._lost().sum().to(torch.float64)
+        """Number of such zeros, as a scalar tensor on the device."""
+        return self._mask().sum().to(torch.float64)
 
     def mismatch(self) -> Mismatch:
-        lost = self._lost()
+        lost = self._mask()
         text = f"the sign of {int(lost.sum())} zeros is lost, the first at {lost.nonzero()[0].tolist()}"
         reason: Reason = "values" if self.place.kind == "output" else "mutation"
         message = f"{text}; this operator only moves values"
         wrong = schema.WrongResult(kind=self.place.kind, position=self.place.position, text=message)
         return Mismatch(reason, f"{self.place.kind} {self.place.position}: {message}", wrong=wrong)
 
-    def _lost(self) -> torch.Tensor:
+    def _mask(self) -> torch.Tensor:
         one, other = (each.float() if each.element_size() == 1 else each for each in (self.native, self.got))
         return (one == 0) & (other == 0) & (torch.signbit(one) != torch.signbit(other))
 
 
 def signs_to_keep(native: Tensors, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]) -> list[LostSigns]:
-    """Where to look for lost signs in the results of an operator that only moves values."""
+    """Pairs of torch's and the kernel's results to search for lost signs, for an operator that only moves values."""
     of_kind = {"output": outputs, "argument": inputs_after}
     pairs = [(place, one, of_kind[place.kind][place.position]) for place, one in native.items()]
     return [
@@ -79,8 +83,8 @@ def signs_to_keep(native: Tensors, outputs: Sequence[Any], inputs_after: Sequenc
     ]
 
 
-def _commutes(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> bool | None:
-    """Whether the operator on bit patterns gives the bits of its results; None: it has no floating-point results."""
+def _gives_same_bits(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> bool | None:
+    """Whether the operator on bit patterns gives the bits of its results; None: no result is floating-point."""
     try:
         moved = _results(evaluator, case, [_as_integers(storage.clone()) for storage in storages])
         native = _results(evaluator, evaluator.case, [storage.clone() for storage in storages])
@@ -91,24 +95,24 @@ def _commutes(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.
 
 
 def _results(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> list[Any]:
-    """What is returned, and the storages that are written to."""
+    """The returned leaves, and the storages that the operator writes to."""
     views = [operators.view_of(s, recipe) for s, recipe in zip(storages, evaluator.recipes, strict=True)]
     return [*evaluator.on(views, case), *(storages[position] for position in sorted(evaluator.contract.mutated))]
 
 
-def _telling(storage: torch.Tensor) -> torch.Tensor:
-    """Every second element replaced."""
+def _with_test_values(storage: torch.Tensor) -> torch.Tensor:
+    """The storage with every second element replaced by a test value, if it is floating-point."""
     if not storage.is_floating_point():
         return storage
-    values = torch.tensor(_TELLING, dtype=torch.float64).to(storage.dtype).to(storage.device)
+    values = torch.tensor(_TEST_VALUES, dtype=torch.float64).to(storage.dtype).to(storage.device)
     changed = storage.clone()
     places = torch.arange(0, storage.numel(), 2, device=storage.device)
-    changed[places] = values[(places // 2) % len(_TELLING)]
+    changed[places] = values[(places // 2) % len(_TEST_VALUES)]
     return changed
 
 
-def _cases(evaluator: Evaluator) -> list[schema.Case]:
-    """The case, and if it has float scalars (``masked_fill``) also the case with their bits as integers instead."""
+def _cases_with_bits(evaluator: Evaluator) -> list[schema.Case]:
+    """The case; if it has float scalars (``masked_fill``), also the case with their bits as integers."""
     case = evaluator.case
     dtypes = [operators.torch_dtype(recipe.dtype) for recipe in evaluator.recipes]
     floating = [dtype for dtype in dtypes if dtype.is_floating_point]
@@ -127,7 +131,7 @@ def _bits_of(argument: schema.Argument, dtype: torch.dtype) -> schema.Argument:
 
 
 def _as_integers(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(_INTEGERS[tensor.element_size()]) if tensor.is_floating_point() else tensor
+    return tensor.view(_INTEGER_DTYPES[tensor.element_size()]) if tensor.is_floating_point() else tensor
 
 
 def _has_bits(native: Any) -> bool:
@@ -135,12 +139,12 @@ def _has_bits(native: Any) -> bool:
 
 
 def _same_bits(pairs: Sequence[tuple[torch.Tensor, Any]]) -> bool:
-    """Of all of them, with one wait for a device."""
+    """Whether all pairs have the same bits. Waits for the device once."""
     bits = [(_as_integers(native), moved) for native, moved in pairs]
-    if not all(isinstance(moved, torch.Tensor) and _alike(native, moved) for native, moved in bits):
+    if not all(isinstance(moved, torch.Tensor) and _have_same_form(native, moved) for native, moved in bits):
         return False
     return not bool(torch.stack([(native != moved).any() for native, moved in bits]).any())
 
 
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _have_same_form(one: torch.Tensor, other: torch.Tensor) -> bool:
     return (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)

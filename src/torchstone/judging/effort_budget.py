@@ -1,8 +1,8 @@
 """Sets how much a kernel is checked at effort `quick`, `normal` and `thorough`: calls, hidden variants, input plans.
 
 A hidden variant is the same operator with other sizes, memory or scalars. An input plan writes special values into test
-inputs. What each part costs and finds: ``benchmarks/plans.py``. A part that finds no wrong kernel alone and costs more
-than 1 % of a quick check is for `thorough` only.
+inputs. ``benchmarks/plans.py`` measures what each part costs and finds. A part that finds no wrong kernel alone and
+costs more than 1 % of a quick check is for `thorough` only.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ class CheckBudget:
     """How much one job (one kernel on one case) is checked."""
 
     checked_calls: int
-    """Besides the first call and one more, which are compared with float64."""
+    """Checked calls, besides the first call and one more, which are compared with float64."""
     variants: int
     """Hidden variants of a case."""
     variants_of_proven: int
-    """Hidden variants, once the kernel has passed many: its other cases have sizes and layouts of their own."""
+    """Hidden variants of a case once the kernel has passed ``proven_by`` variants: its other cases also vary sizes."""
     proven_by: int
-    """How many passed variants count as many. Variants with elements count; for cases without elements, also others."""
+    """Passed variants after which a kernel gets fewer. If the case has a tensor of several elements, only variants with
+    such a tensor count."""
     large_variants: int
-    """Variants of the stated magnitude, where a case is larger than its other variants."""
+    """Variants of the stated size, for a case that is larger than its other variants."""
     plans_of_small: int
-    """Plans of a small stated case with variants, besides those that every case meets."""
+    """Plans of a small stated case with variants, besides those that every case gets."""
     plans_of_large: tuple[tuple[int, int], ...]
     """(most elements, plans) for larger stated cases: how many plans in turn a case of up to this size gets."""
     plans_of_largest: int
-    """Plans in turn beyond these sizes."""
+    """Plans in turn of cases larger than these."""
     plans_of_variant: tuple[int, ...]
     """How many plans in turn a small variant gets: one of these numbers, at random."""
     plans_of_large_variant: int
-    """Plans in turn of a variant of several blocks."""
+    """Plans in turn of a large variant, one of several blocks."""
     wear_ns: int
     """Time for calls whose results are not compared, during which earlier results must not change. For untimed
     cases."""
     all_checks: bool = False
-    """Also plans, and checks of random draws, that find no wrong kernel alone and cost much."""
+    """Whether to use also plans and checks of random draws that find no wrong kernel alone and cost much."""
 
 
 BUDGETS: Mapping[Effort, CheckBudget] = {

@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 _DIGITS = range(6, 18)
-"""Significant digits of a number in a message; 17 tell any two numbers of float64 apart."""
+"""Significant digits of a number in a message, fewest first; 17 distinguish any two float64 numbers."""
 _FEW_DIGITS = range(3, 18)
-_IN_FULL_BELOW = 1e6
+_WITHOUT_EXPONENT_BELOW = 1e6
 """Factors from a thousand up to this are written in full, ``1,140``: easier to read than ``1.14e+03``."""
-_OF_DIFFERENCE = 0.1
-"""How far the difference of two shown numbers may be from their true difference, as a share of the latter."""
+_DIFFERENCE_TOLERANCE = 0.1
+"""Largest error of the difference between two shown numbers, as a share of their true difference."""
 
 
 def shown(value: Any, digits: int = _DIGITS[0]) -> str:
@@ -20,7 +20,7 @@ def shown(value: Any, digits: int = _DIGITS[0]) -> str:
 
 
 def shown_apart(one: Any, other: Any, digits: range = _DIGITS) -> tuple[str, str]:
-    """Both with as many digits as it takes to see how far they are apart."""
+    """Both numbers, with as many digits as are needed to see their difference."""
     pairs = [(shown(one, count), shown(other, count)) for count in digits]
     return next((pair for pair in pairs if _shows_the_difference(pair, one, other)), pairs[-1])
 
@@ -30,7 +30,7 @@ def shown_factor(error: float, allowed: float) -> str:
     if not allowed or not math.isfinite(error / allowed):
         return ""
     factor = shown_apart(error / allowed, 1.0, _FEW_DIGITS)[0]
-    in_full = "e+" in factor and float(factor) < _IN_FULL_BELOW
+    in_full = "e+" in factor and float(factor) < _WITHOUT_EXPONENT_BELOW
     return f" ({float(factor):,.0f} times that)" if in_full else f" ({factor} times that)"
 
 
@@ -46,6 +46,6 @@ def _shows_the_difference(pair: tuple[str, str], one: Any, other: Any) -> bool:
     difference = complex(one) - complex(other)
     if not cmath.isfinite(difference):
         return pair[0] != pair[1]
-    off = complex(pair[0]) - complex(pair[1]) - difference
-    allowed = _OF_DIFFERENCE * math.hypot(difference.real, difference.imag)
-    return pair[0] != pair[1] and math.hypot(off.real, off.imag) <= allowed
+    deviation = complex(pair[0]) - complex(pair[1]) - difference
+    allowed = _DIFFERENCE_TOLERANCE * math.hypot(difference.real, difference.imag)
+    return pair[0] != pair[1] and math.hypot(deviation.real, deviation.imag) <= allowed

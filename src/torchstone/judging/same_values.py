@@ -6,7 +6,7 @@ import torch
 
 
 def elementwise_same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Where two tensors hold the same value."""
+    """Mask of the elements in which two tensors have the same value."""
     return (one == other) | ((one != one) & (other != other))
 
 
@@ -16,9 +16,9 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def first_and_last(marked: torch.Tensor) -> tuple[int, int]:
-    """Where the first and the last marked element stand in the flattened tensor. Some element must be marked.
+    """Indices of the first and the last True element in the flattened tensor. At least one must be True.
 
-    Without a list of all of them, which takes eight bytes for each.
+    No list of all True elements is made: it would take eight bytes for each.
     """
     flat = marked.reshape(-1).to(torch.uint8)
     return int(flat.argmax()), flat.numel() - 1 - int(flat.flip(0).argmax())

@@ -1,4 +1,4 @@
-"""Chernoff's bound on the probability of ``count`` events or more where ``mean`` are expected, as -log."""
+"""Chernoff's bound on the probability of at least ``count`` events where ``mean`` are expected, as -log."""
 
 from __future__ import annotations
 

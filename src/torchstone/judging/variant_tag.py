@@ -11,10 +11,10 @@ HIDDEN = "hidden"
 
 
 def is_hidden(case: schema.Case) -> bool:
-    """Whether it is a variant."""
+    """Whether the case is a hidden variant."""
     return HIDDEN in case.tags
 
 
 def hidden(case: schema.Case) -> schema.Case:
-    """Marked as a variant."""
+    """The case marked as a hidden variant: not timed, and without variants of its own."""
     return msgspec.structs.replace(case, tags=(*case.tags, HIDDEN), timed=False, jitter=False)

@@ -1,8 +1,7 @@
 """What torch tells about an operator: its overload, what it changes, what it returns, how arguments are built.
 
-Shared by the judge, the process that computes references, and by the worker, the process that calls candidates: both
-must build the same call from the same recipes. Imports torch, so nothing that runs before a device is needed imports
-this.
+The judge, which computes references, and the worker, which calls candidates, both use it: they must build the same call
+from the same recipes. It imports torch, so modules that run before a device is needed must not import it.
 """
 
 from torchstone.operators.overloads import (

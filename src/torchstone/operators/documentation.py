@@ -14,14 +14,16 @@ from torchstone.operator_categories import base_name
 from torchstone.operators.overloads import resolve
 
 _MOST_LINES = 14
+"""Most lines of a short documentation."""
 _MOST_LINES_WHOLE = 60
-"""Enough for the formula and every argument of convolutions and attention."""
+"""Most lines of a whole one: enough for the formula and every argument of convolutions and attention."""
 _ARGUMENTS = ("Args:", "Arguments:", "Keyword args:", "Keyword Arguments:", "Returns:", "Shape:", "See :")
+"""Beginnings of the lines at which a short documentation ends."""
 _EXAMPLES = ("Example",)
 
 
 def schema_text(operator: str) -> str:
-    """``aten::relu(Tensor self) -> Tensor``."""
+    """torch's schema of the operator, such as ``aten::relu(Tensor self) -> Tensor``."""
     return str(resolve(operator)._schema)
 
 
@@ -31,7 +33,7 @@ def parameters(operator: str) -> str:
 
 
 def memory_notes(operator: str) -> str:
-    """Which arguments it writes to, and which memory its results lie in."""
+    """Sentences that say which arguments the operator writes to, and which memory its results use."""
     return " ".join(_memory(resolve(operator)._schema))
 
 
@@ -70,22 +72,22 @@ def _relation(alias: Any, declared: Any) -> str:
 
 
 def documentation(operator: str, *, whole: bool = False) -> str:
-    """The beginning of torch's docstring of the function, in plain text; ``whole``: up to the examples."""
+    """The beginning of torch's docstring of the operator, in plain text; ``whole``: everything before the examples."""
     base = base_name(operator)
     plain = base.strip("_").removeprefix("native_")
     names = {argument.name for argument in resolve(operator)._schema.arguments} - {"self"}
     for name in dict.fromkeys((base, base.rstrip("_"), plain)):
         for home in (torch, torch.nn.functional, torch.Tensor):
             document = getattr(getattr(home, name, None), "__doc__", None) or ""
-            text = _plain_text(_part_about(names, document), whole)
+            text = _plain_text(_overload_part(names, document), whole)
             if text:
                 shown = home.__name__ if home is not torch.Tensor else "torch.Tensor"
                 return f"{text}\n(From the docstring of {shown}.{name}.)"
     return f"torch has no docstring for it. It is what torch.ops.{operator} computes."
 
 
-def _part_about(names: set[str], document: str) -> str:
-    """The part of a docstring on several overloads whose signature has most of these arguments."""
+def _overload_part(names: set[str], document: str) -> str:
+    """Of a docstring that documents several overloads, the part whose signature has most of these arguments."""
     first, *others = re.split(r"^\.\. function:: ", document, flags=re.MULTILINE)
     parts = [first.lstrip(), *others]
 

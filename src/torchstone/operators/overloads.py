@@ -15,7 +15,7 @@ from torchstone.operator_categories import is_of
 
 
 def resolve(operator: str) -> torch._ops.OpOverload:
-    """The overload behind ``aten.add.Tensor``."""
+    """The overload of a full name, such as ``aten.add.Tensor``. Raises UsageError if torch has none."""
     gradient_operators.register(operator)
     found: Any = torch.ops
     try:
@@ -29,7 +29,7 @@ def resolve(operator: str) -> torch._ops.OpOverload:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """``float32`` -> ``torch.float32``."""
+    """The dtype of a name: ``float32`` -> ``torch.float32``."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise UsageError(f"unknown dtype '{name}'. Write torch's name without the prefix, for instance 'float32'.")
@@ -37,7 +37,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def _torch_constant(name: str, kind: type) -> Any:
-    """``strided``, ``channels_last``."""
+    """torch's layout or memory format of a name: ``strided``, ``channels_last``."""
     found = getattr(torch, name, None)
     if not isinstance(found, kind):
         raise UsageError(f"torch {torch.__version__} has no {kind.__name__} '{name}'.")
@@ -46,7 +46,7 @@ def _torch_constant(name: str, kind: type) -> Any:
 
 @dataclass(frozen=True)
 class Contract:
-    """What an operator's schema promises."""
+    """What an operator's schema promises about memory."""
 
     mutated: frozenset[int]
     """Positions, among all tensor arguments in order, of those that the operator writes to."""
@@ -56,7 +56,7 @@ class Contract:
     """For each declared return: whether it shares memory with no argument."""
 
     def promises_fresh(self, leaf: int) -> bool:
-        """Whether a returned leaf is new memory; the leaves of a returned list are declared together."""
+        """Whether a returned leaf has new memory. The leaves of a returned list share one declaration."""
         return bool(self.fresh) and self.fresh[min(leaf, len(self.fresh) - 1)]
 
 
@@ -64,7 +64,7 @@ def contract_of(case: schema.Case) -> Contract:
     """Read the contract for the arguments of this case from the operator's schema."""
     model_operators.register(case)
     # Torchstone's own operators (gradients, models) may be registered again.
-    declared = (_remembered if case.operator.startswith("aten.") else _declaration)(case.operator)
+    declared = (_cached_declaration if case.operator.startswith("aten.") else _declaration)(case.operator)
     undeclared = _undeclared_writes(case, declared.names)
     alias_to_position: dict[str, int] = {}
     mutated: set[int] = set(model_operators.written(case))
@@ -79,18 +79,18 @@ def contract_of(case: schema.Case) -> Contract:
 
 
 def argument_names(operator: str) -> tuple[str, ...]:
-    """In the order of the schema."""
-    return (_remembered if operator.startswith("aten.") else _declaration)(operator).names
+    """Names of the operator's arguments, in the order of its schema."""
+    return (_cached_declaration if operator.startswith("aten.") else _declaration)(operator).names
 
 
 class _Declaration(NamedTuple):
-    """What a schema says, whatever the arguments."""
+    """The parts of a schema that do not depend on the arguments of a case."""
 
     names: tuple[str, ...]
     written: dict[str, frozenset[str]]
-    """Arguments that are written to, and the names under which the schema knows their memory."""
+    """Arguments that are written to, with the schema's names (alias sets) for their memory."""
     returned: tuple[Any, ...]
-    """For each return, what it shares memory with."""
+    """For each return, torch's alias information; None for new memory."""
 
 
 def _declaration(operator: str) -> _Declaration:
@@ -100,11 +100,11 @@ def _declaration(operator: str) -> _Declaration:
     return _Declaration(tuple(aliases), written, tuple(item.alias_info for item in declared.returns))
 
 
-_remembered = lru_cache(maxsize=4096)(_declaration)
+_cached_declaration = lru_cache(maxsize=4096)(_declaration)
 
 
 def _positions(case: schema.Case, names: Sequence[str]) -> dict[str, range]:
-    """Of each argument's tensors among all tensor arguments, in the order in which the case lists them."""
+    """For each argument, the positions of its tensors among all tensors of the case, in the case's order."""
     found: dict[str, range] = {}
     position = 0
     for name, recipe in (*zip(names, case.args, strict=False), *case.kwargs.items()):
@@ -124,7 +124,7 @@ def _undeclared_writes(case: schema.Case, names: Sequence[str]) -> tuple[str, ..
 
 
 def is_view(operator: str) -> bool:
-    """Whether what the operator returns is always a view of an argument.
+    """Whether the operator always returns a view of an argument.
 
     Composed operators (``reshape``, ``contiguous``) declare the same, but may or may not return a view.
     """
@@ -133,7 +133,7 @@ def is_view(operator: str) -> bool:
     return overload.is_view and not composed
 
 
-_HOST_KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+_CPU_DISPATCH_KEYS = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
 def runs_on_the_host(operator: str) -> bool:
@@ -141,7 +141,7 @@ def runs_on_the_host(operator: str) -> bool:
     if not operator.startswith("aten."):
         return False
     name = resolve(operator)._name
-    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _HOST_KEYS)
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _CPU_DISPATCH_KEYS)
 
 
 def named_arguments(
@@ -153,7 +153,7 @@ def named_arguments(
 
 
 def named_tensors(case: schema.Case) -> list[tuple[str, schema.Tensor]]:
-    """A case's tensors, in their order, each with the name of the argument that it is or is listed in."""
+    """A case's tensors, in their order, each with the name of its argument (the list's, for a tensor in a list)."""
     given = named_arguments(case.operator, case.args, case.kwargs)
     within = ((name, schema.tensors_of(schema.Case("", case.operator, (argument,)))) for name, argument in given)
     return [(name, recipe) for name, recipes in within for recipe in recipes]
@@ -162,7 +162,7 @@ def named_tensors(case: schema.Case) -> list[tuple[str, schema.Tensor]]:
 def accumulates(
     operator: str, args: Sequence[schema.Argument], kwargs: Mapping[str, schema.Argument] | None = None
 ) -> bool:
-    """Whether a call combines several writes to one place (adds, multiplies, takes the maximum)."""
+    """Whether a call combines several writes to one element (adds, multiplies, takes the maximum)."""
     given = dict(named_arguments(operator, args, kwargs or {}))
     return (
         given.get("accumulate") == schema.Scalar(True)
@@ -172,7 +172,7 @@ def accumulates(
 
 
 def tensor_count(recipe: schema.Argument | None) -> int:
-    """Tensors of an argument, those of lists included."""
+    """Number of tensors in an argument, those in lists included."""
     if isinstance(recipe, schema.Tensor):
         return 1
     if isinstance(recipe, schema.Sequence):
@@ -189,7 +189,7 @@ def _returned_argument(alias: Any, alias_to_position: dict[str, int]) -> int | N
 def build_arguments(
     case: schema.Case, tensors: Sequence[torch.Tensor], device: torch.device
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The call's arguments, with the given tensors in the places of the recipes (order of ``schema.tensors_of``)."""
+    """The call's arguments, with the given tensors instead of their recipes (in the order of ``schema.tensors_of``)."""
     source = iter(tensors)
     args = [_build(recipe, source, device) for recipe in case.args]
     kwargs = {name: _build(recipe, source, device) for name, recipe in case.kwargs.items()}

@@ -16,33 +16,33 @@ from torchstone.operators.overloads import resolve
 _INDEX_ARGUMENTS = (
     "index", "indices", "idx", "target", "offset", "length", "repeats", "sorter", "splits", "bag", "boundaries",
 )  # fmt: skip
-"""Parts of the names of arguments that may be used as indices."""
+"""Parts of the names of arguments that may be indices."""
 _STEP_ARGUMENTS = (("pow", "exponent"), ("shift", "other"), ("ldexp", "other"))
 """Part of an operator's name, and the argument that counts its steps (an exponent, a shift)."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What is known of one operator."""
+    """Properties of one operator; each flag says whether its description holds."""
 
     operator: str
-    """In full, ``aten.add.Tensor``."""
+    """Full name, such as ``aten.add.Tensor``."""
     factorizes: bool
     """A matrix factorization or solver, as in LAPACK: with NaN or infinities it may not terminate."""
     divides: bool
     """Must not be given a divisor of 0, nor the least integer divided by -1, which ends the process on most hosts."""
     reduces: bool
-    """Reduces many elements to one. Audits of cases submit a wrong kernel that leaves out a part of them."""
+    """Reduces many elements to one. For it, case audits submit a wrong kernel that leaves out some elements."""
     reduces_dimensions: bool
     """Reduces over stated dimensions. Over dimensions of one element it is a copy."""
     contracts: bool
-    """Multiplies and adds along a dimension. Audits of cases submit a wrong kernel that rounds its inputs."""
+    """Multiplies and adds along a dimension. For it, case audits submit a wrong kernel that rounds its inputs."""
     measures_deviation: bool
     """A variance or a standard deviation."""
     seeks_extremes: bool
     """Looks for the largest or the smallest value."""
     adds: bool
-    """Adds what is written to the same place."""
+    """Adds all values that are written to the same element."""
     is_attention: bool
     """Scaled dot-product attention."""
     attends: bool
@@ -50,41 +50,41 @@ class Traits:
     is_fused_attention: bool
     """Fused attention (flash, efficient, cuDNN) for a GPU, which returns working memory beside its result."""
     makes_several_passes: bool
-    """Calculates, or compares, more than once for each element: its bytes say nothing about its time."""
+    """Computes or compares more than once for each element: its bytes say nothing about its time."""
     copies: bool
-    """Calculates nothing, although torch calls it pointwise."""
+    """Computes nothing, although torch tags it as pointwise."""
     may_copy: bool
-    """May copy: with the arguments of most recorded calls, returning the argument itself is right."""
+    """May return its argument: with the arguments of most recorded calls, that is right."""
     moves_in_models: bool
-    """Moves or copies what a model computes, without a change of values."""
+    """Moves or copies values in models without changing them."""
     hands_on: bool
-    """Returns its argument or a fact about it, for torch's own bookkeeping."""
+    """Returns its argument or a property of it, for torch's internal use."""
     sets_a_bit: bool
     """Sets the conjugate or negative bit of a view, and computes no values."""
     lays_out: bool
-    """Promises the memory layout of its result without an argument for it (``contiguous``)."""
+    """Promises the memory layout of its result, though no argument states one (``contiguous``)."""
     is_about_memory: bool
     """Its results depend on where elements lie."""
     takes_strides: bool
     """Takes strides as arguments (``as_strided``)."""
     leaves_undefined: bool
-    """Only promises memory: its values are undefined."""
+    """Returns memory with undefined values."""
     asks_for_memory: bool
-    """Writes nothing to the memory that it returns."""
+    """Allocates memory and writes nothing to it."""
     is_constant: bool
-    """Gives the same values whatever its arguments hold."""
+    """Returns the same values for any values of its arguments."""
     overwrites: bool
-    """Overwrites a tensor without reading what it held."""
+    """Overwrites a tensor without reading its old values."""
     updates_statistics: bool
     """Writes to the running statistics in training although its schema does not say so."""
     counts_back: bool
     """Promises on every device that a negative index counts from the end."""
     reads_by_index: bool
-    """Reads of its first tensor only what indices point at."""
+    """Reads only the elements of its first tensor that indices select."""
     writes_by_index: bool
-    """Touches of the tensor that it changes only what indices point at."""
+    """Writes only the elements of the changed tensor that indices select."""
     last_write_wins: bool
-    """Of two writes to one place torch does not promise which one stays."""
+    """One of two writes to the same element stays; torch does not promise which."""
     trusts_indices: bool
     """Writes at its index arguments without a range check."""
     leaves_ties_open: bool
@@ -92,7 +92,7 @@ class Traits:
     returns_several_indices: bool
     """Returns several indices along a dimension, which must differ."""
     is_running_extreme: bool
-    """The largest or smallest value so far: an index may not lie beyond its own place."""
+    """Returns the largest or smallest value so far, with its index: element i has an index of at most i."""
     promises_the_first: bool
     """Returns the first of equal values."""
     pools_a_plane: bool
@@ -102,37 +102,37 @@ class Traits:
     tells_zero_signs: bool
     """Gives different results for 0.0 and -0.0."""
     about_non_finite: bool
-    """Exists for NaN or infinities. Most kernels of other operators do not answer them as torch does."""
+    """Exists for NaN or infinities. Most kernels of other operators treat these differently from torch."""
     classifies: bool
-    """Classifies each number (``isnan``): drawn numbers are nearly all of one kind."""
+    """Classifies each number (``isnan``): nearly all drawn numbers are of one kind."""
     compares: bool
-    """Compares elements: drawn ones are nearly never equal."""
+    """Compares elements: drawn elements are hardly ever equal."""
     compares_whole: bool
     """Compares two tensors as a whole."""
     reduces_flags: bool
-    """``any`` and ``all``: one element decides."""
+    """``any`` and ``all``: one element decides the result."""
     returns_flags: bool
-    """Each result is one bit, and few of them are met by chance."""
+    """Returns one bit per element: a result of few elements may be right by chance."""
     finds_one_extreme: bool
-    """Returns one extreme of all elements, which seldom lies in a part that a wrong kernel leaves out."""
+    """Returns one extreme of all elements, which is seldom in a part that a wrong kernel leaves out."""
     decides_about_all_flags: bool
-    """Returns one boolean for all elements (``any``, ``all``), of which nearly always one decides."""
+    """Returns one boolean for all elements (``any``, ``all``), nearly always the same for drawn values."""
     for_positive: bool
     """A function of mathematical physics, often written for positive arguments only."""
     keeps_its_range: bool
-    """Needs the ranges that suites state: its arguments are results of a forward pass, or places in a window."""
+    """Needs the ranges that suites state: its arguments are results of a forward pass, or positions in a window."""
     is_backward: bool
     """Takes results of a forward pass as arguments."""
     steps_by_value: bool
-    """Takes as many steps, or as much memory, as an argument says, or trusts an index."""
+    """An argument's value determines the number of steps or the memory, or is used as an unchecked index."""
     has_float_degree: bool
     """A floating-point argument counts steps: the degree of a polynomial."""
     steps_by_exponent: bool
-    """A loop may take as many steps as an integer exponent says."""
+    """A loop may take as many steps as the value of an integer exponent."""
     is_masked_in_use: bool
-    """Users mask its arguments with -inf. For other operators honest formulas make NaN of -inf."""
+    """Users mask its arguments with -inf. For other operators honest formulas give NaN for -inf."""
     undecided_non_finite: bool
-    """``torch.compile`` answers NaN or infinities otherwise than torch."""
+    """``torch.compile`` and eager torch give different results for NaN or infinities."""
     draws_flags: bool
     """Draws 0 and 1: two draws may be equal by chance."""
     draws_each_once: bool
@@ -144,13 +144,13 @@ class Traits:
     has_heavy_tails: bool
     """Draws from a heavy-tailed distribution, whose moments do not exist or say little."""
     is_internal: bool
-    """Internal to torch, by its prefix: callers must check that shapes fit."""
+    """Internal to torch, by its prefix: its callers must check shapes."""
     does_items_apart: bool
     """Processes each item of a list separately (``_foreach``)."""
     takes_scales: bool
     """Takes scales beside sizes, which must agree (``upsample``)."""
     fails_on_variants: bool
-    """torch itself gives garbage for other strides, writes beside views with gaps, or crashes without rows."""
+    """torch itself gives garbage for other strides, writes into the gaps of views, or crashes without rows."""
     is_cpu_only: bool
     """torch has it on the CPU only."""
     is_cuda_only: bool
@@ -158,7 +158,7 @@ class Traits:
 
     @property
     def base(self) -> str:
-        """``add`` of ``aten.add.Tensor``."""
+        """Base name of the operator: ``add`` for ``aten.add.Tensor``."""
         return base_name(self.operator)
 
     @cached_property
@@ -168,7 +168,7 @@ class Traits:
 
     @cached_property
     def may_draw(self) -> bool:
-        """Draws random numbers, by torch's tag; not with the arguments of every case."""
+        """Draws random numbers for some arguments, by torch's tag."""
         return torch.Tag.nondeterministic_seeded in resolve(self.operator).tags
 
     @cached_property
@@ -178,7 +178,7 @@ class Traits:
 
     @cached_property
     def has_index_arguments(self) -> bool:
-        """An argument may be an index, by its name: one out of range ends a process on a device."""
+        """An argument may be an index, by its name: on a GPU, an index out of range ends the process."""
         return any(may_be_index(name) for name in self.arguments)
 
     @cached_property
@@ -197,7 +197,7 @@ class Traits:
 
     @property
     def pooled_dimensions(self) -> int:
-        """Dimensions of the window's plane that an index of max pooling counts through; 0: no max pooling."""
+        """Dimensions that a flat index of max pooling spans: 2 or 3; 0 if the operator is not max pooling."""
         return 2 if self.pools_a_plane else 3 if self.pools_a_volume else 0
 
     @property
@@ -219,10 +219,10 @@ def _traits(operator: str) -> Traits:
     return Traits(operator, **{name: name in found for name in CLASSES})
 
 
-_remembered = lru_cache(maxsize=4096)(_traits)
+_cached_traits = lru_cache(maxsize=4096)(_traits)
 
 
 def traits(operator: str) -> Traits:
-    """The traits of ``aten.add.Tensor``."""
+    """The traits of an operator with a full name such as ``aten.add.Tensor``."""
     # Torchstone's own operators (gradients, models) may be registered again, with another schema.
-    return (_remembered if operator.startswith("aten.") else _traits)(operator)
+    return (_cached_traits if operator.startswith("aten.") else _traits)(operator)

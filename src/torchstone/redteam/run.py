@@ -127,10 +127,11 @@ def _judge_with_confirmation(
 
 
 def _judge(chosen: list[Fixture], runner: Executor, repeat: int, effort: Effort) -> Iterator[FixtureResult]:
-    jobs = {job.key: (fixture, name) for fixture, name, job in _jobs(chosen, effort)}
+    listed = _jobs(chosen, effort)
+    jobs = {job.key: (fixture, name) for fixture, name, job in listed}
     records: dict[tuple[str, str], Record] = {}
     wanted = {fixture.id for fixture in chosen}
-    for record in runner.run([job for _, _, job in _jobs(chosen, effort)]):
+    for record in runner.run([job for _, _, job in listed]):
         fixture, name = jobs[record.job_key]
         records[fixture.id, name] = record
     for fixture, name in jobs.values():

@@ -41,7 +41,7 @@ class AnthropicProvider:
         self._sdk, self._http_error = _sdk()
         self._client = self._sdk.AsyncAnthropic(
             api_key=key,
-            base_url=options.base_url or options.environment.get(BASE_URL),
+            base_url=options.base_url or options.environment.get(BASE_URL) or None,
             max_retries=0,
             timeout=options.timeout_seconds,
         )

@@ -2,16 +2,16 @@
 
 Each adversary returns something that costs less than the operator:
 
-- a constant, an input, or another call's answer;
+- a constant, an input, or another call's result;
 - a result with its end missing, or a reduction that leaves a part out;
 - the result of inputs in the next lower precision.
 
 A case on which an adversary agrees proves nothing about the kernels that agree on it. No worker is needed:
 adversaries are computed here, from the right results, and compared like a candidate's outputs.
 
-It does not show that better adversaries fail. An adversary passes if it agrees on :data:`CALLS_IN_A_TRIAL` calls in a
-row, about as many as the quickest judging of a kernel compares. Several trials are made, so that a case whose result is
-met by chance (one boolean) is mostly found too.
+The audit does not show that better adversaries fail. An adversary passes if it agrees on :data:`CALLS_IN_A_TRIAL` calls
+in a row, about as many as the quickest judging of a kernel compares. Several trials are made. So the audit also finds
+most cases whose result (one boolean) is sometimes right by chance.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from torchstone.judging.reference.expected import Expected, ExpectedValues
 CALLS_IN_A_TRIAL = 3
 """Calls on which an adversary must agree: not more than a quick judging of a kernel compares."""
 TRIALS = 4
+"""Trials of a case. An adversary that passes one of them is reported."""
 LARGE = 1 << 14
-"""Cases with more elements than this get one trial: nobody agrees on so many by chance."""
+"""Cases with more elements than this get one trial: no adversary agrees on so many elements by chance."""
 
 Outputs = list[Any]
 Adversary = Callable[["Scene"], Outputs | None]
-"""Computes what is submitted instead of the right outputs; None: does not apply to this call."""
+"""Computes the outputs to submit instead of the right ones; None: the adversary does not apply to this call."""
 
 
 class IndistinctCase(msgspec.Struct, frozen=True):
@@ -50,11 +51,11 @@ class IndistinctCase(msgspec.Struct, frozen=True):
     """The case's arguments."""
     adversaries: tuple[str, ...]
     excuse: str
-    """The case's own reason why an adversary may agree; empty: a fault of the suite."""
+    """The reason that the case gives why an adversary may agree; empty: a defect of the suite."""
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """What the adversaries did on a suite."""
+    """Results of the adversaries on the cases of a suite."""
 
     cases: int
     judgements: int
@@ -64,23 +65,24 @@ class Audit(msgspec.Struct, frozen=True):
 
     @property
     def unexcused(self) -> tuple[IndistinctCase, ...]:
+        """Findings for which the case gives no reason."""
         return tuple(finding for finding in self.findings if not finding.excuse)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One call and everything an adversary may use."""
+    """One call, its right outputs, and everything else that an adversary may use."""
 
     reference: Reference
     call: DrawnCall
     right: Outputs
     other: Outputs
-    """The answer to another call."""
+    """The outputs of another call."""
     generator: torch.Generator
 
     @property
     def traits(self) -> operators.Traits:
-        """Of the operator."""
+        """Traits of the operator."""
         return operators.traits(self.reference.case.operator)
 
     @property
@@ -90,7 +92,7 @@ class Scene:
 
 
 def audit(cases: Iterable[schema.Case], device: torch.device, seed: int = 0) -> Audit:
-    """Every adversary against every case."""
+    """Submit every adversary to every case, and report the cases on which one agrees."""
     findings: list[IndistinctCase] = []
     unjudged: dict[str, str] = {}
     count = judgements = 0
@@ -117,7 +119,7 @@ def _audit_case(case: schema.Case, device: torch.device, seed: int) -> tuple[lis
         for index in range(CALLS_IN_A_TRIAL):
             if names is not None and not names:
                 break
-            agreed, compared = _agreeing(reference, seed + trial * CALLS_IN_A_TRIAL + index, names)
+            agreed, compared = _agreeing_names(reference, seed + trial * CALLS_IN_A_TRIAL + index, names)
             names = agreed
             judged += compared
         passed += [name for name in sorted(names or ()) if name not in passed]
@@ -128,7 +130,7 @@ def _elements(case: schema.Case) -> int:
     return sum(operators.storage_extent(recipe) for recipe in schema.tensors_of(case))
 
 
-def _agreeing(reference: Reference, seed: int, among: set[str] | None) -> tuple[set[str], int]:
+def _agreeing_names(reference: Reference, seed: int, names_to_try: set[str] | None) -> tuple[set[str], int]:
     """Names of those adversaries among the given ones (None: all) that agree on one call."""
     call = draw_call(reference.case, 2 * seed, reference.device)
     expected = reference.expect(call)
@@ -138,9 +140,9 @@ def _agreeing(reference: Reference, seed: int, among: set[str] | None) -> tuple[
     values = expected.values()
     agreed: set[str] = set()
     compared = 0
-    for name, outputs in _performances(scene, among):
+    for name, outputs in _submissions(scene, names_to_try):
         compared += 1
-        if isinstance(_judged(expected, outputs, values), Agreement):
+        if isinstance(_compared(expected, outputs, values), Agreement):
             agreed.add(name)
     return agreed, compared
 
@@ -149,37 +151,37 @@ def _leaves(expected: Expected) -> Outputs:
     return [output.native for output in expected.outputs]
 
 
-def _judged(expected: Expected, outputs: Outputs, values: dict[Any, ExpectedValues]) -> Any:
+def _compared(expected: Expected, outputs: Outputs, values: dict[Any, ExpectedValues]) -> Any:
     """Compare as the judge does. An output that is an argument (in-place, out=) is first written to that argument."""
     after = list(expected.inputs_after)
-    handed = list(outputs)
+    submitted = list(outputs)
     recipes = schema.tensors_of(expected.call.case)
     for position, wanted in enumerate(expected.outputs):
         if wanted.is_argument is not None:
             storage = after[wanted.is_argument].clone()
             view = operators.view_of(storage, recipes[wanted.is_argument])
             view.copy_(outputs[position])
-            after[wanted.is_argument], handed[position] = storage, view
-    return compare(expected, handed, after, values)
+            after[wanted.is_argument], submitted[position] = storage, view
+    return compare(expected, submitted, after, values)
 
 
-def _performances(scene: Scene, among: set[str] | None) -> Iterator[tuple[str, Outputs]]:
-    """Each adversary on each output alone, the other outputs right: a kernel must get all of them right."""
+def _submissions(scene: Scene, names_to_try: set[str] | None) -> Iterator[tuple[str, Outputs]]:
+    """Each adversary for each output alone, with the other outputs right: a kernel must get all of them right."""
     tensors = [position for position, leaf in enumerate(scene.right) if isinstance(leaf, torch.Tensor)]
     for name, adversary in _adversaries(scene.call):
-        handed = adversary(scene)
-        for position in tensors if handed is not None else ():
+        submitted = adversary(scene)
+        for position in tensors if submitted is not None else ():
             full_name = name if len(tensors) == 1 else f"{name} in output {position}"
-            if handed is None or (among is not None and full_name not in among):
+            if submitted is None or (names_to_try is not None and full_name not in names_to_try):
                 continue
-            if handed[position] is not None:
-                mixed = [handed[i] if i == position else leaf for i, leaf in enumerate(scene.right)]
+            if submitted[position] is not None:
+                mixed = [submitted[i] if i == position else leaf for i, leaf in enumerate(scene.right)]
                 yield full_name, mixed
 
 
 def _adversaries(call: DrawnCall) -> Iterator[tuple[str, Adversary]]:
-    yield "zeros", _each(torch.zeros_like)
-    yield "ones", _each(torch.ones_like)
+    yield "zeros", _for_each_output(torch.zeros_like)
+    yield "ones", _for_each_output(torch.ones_like)
     yield "mean", _mean
     yield "another call's answer", _another_answer
     yield "skipped tail", _skipped_tail
@@ -192,12 +194,12 @@ def _adversaries(call: DrawnCall) -> Iterator[tuple[str, Adversary]]:
     yield "tf32 inputs", _lower_precision
 
 
-def _each(change: Callable[[torch.Tensor], torch.Tensor]) -> Adversary:
+def _for_each_output(change: Callable[[torch.Tensor], torch.Tensor]) -> Adversary:
     return lambda scene: [change(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in scene.right]
 
 
 def _another_answer(scene: Scene) -> Outputs | None:
-    """The result of another call. Not for random results: another draw is as good."""
+    """The outputs of another call. None for random results: another draw is right too."""
     random_results = scene.reference.random_results
     return scene.other if random_results is None or random_results.idle else None
 
@@ -207,7 +209,7 @@ def _mean(scene: Scene) -> Outputs:
 
 
 def _mean_of(right: torch.Tensor) -> torch.Tensor | None:
-    """The mean of the right result. None if all its elements are equal: then the mean is the right answer itself."""
+    """The mean of the right result in every element. None if all its elements are equal: then the mean is right."""
     if right.numel() == 0:
         return right
     wide = right.to(torch.complex128 if right.dtype.is_complex else torch.float64)
@@ -215,7 +217,7 @@ def _mean_of(right: torch.Tensor) -> torch.Tensor | None:
 
 
 def _skipped_tail(scene: Scene) -> Outputs:
-    """The last part never written: the judge's random garbage, or what an argument held before."""
+    """Outputs whose last sixteenth is never written: it holds random bytes, or what the argument held before."""
     leaves: Outputs = []
     returned = scene.reference.contract.returned_arguments
     for position, leaf in enumerate(scene.right):
@@ -238,7 +240,7 @@ def _garbage(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _copy_of(position: int) -> Adversary:
-    """An argument returned as a result of the same size, converted. Not where that is what the operator does."""
+    """Adversary: an argument returned as a result of the same size, converted. Not for views of the argument."""
 
     def copied(leaf: Any, source: torch.Tensor) -> torch.Tensor | None:
         if not isinstance(leaf, torch.Tensor) or source.numel() != leaf.numel():
@@ -259,7 +261,7 @@ def _declared(scene: Scene) -> Any:
 
 
 def _without_end(position: int, dimension: int) -> Adversary:
-    """The operator with the last quarter of an argument's dimension replaced by 0, for outputs that depend on it."""
+    """Adversary: the last quarter of an argument's dimension is 0, for outputs that depend on the argument."""
 
     def adversary(scene: Scene) -> Outputs | None:
         tensors = [tensor.view for tensor in scene.call.tensors]
@@ -280,7 +282,7 @@ def _without_end(position: int, dimension: int) -> Adversary:
 
 
 def _lower_precision(scene: Scene) -> Outputs | None:
-    """Sums and products of float32 inputs that were rounded to 11 bits. Not where torch itself does that."""
+    """The operator with float32 inputs rounded to 11 bits, if it adds up. None where torch itself rounds them."""
     tensors = [tensor.view for tensor in scene.call.tensors]
     if scene.traits.base == "convolution" and tensors[0].is_cuda and torch.backends.cudnn.allow_tf32:
         return None
@@ -305,7 +307,7 @@ def to_tf32(values: torch.Tensor) -> torch.Tensor:
 
 
 def _native(scene: Scene, tensors: Sequence[torch.Tensor]) -> Outputs | None:
-    """torch's own operator on other inputs."""
+    """The outputs of torch's own operator on other inputs; None if it refuses them."""
     case = scene.reference.case
     args, kwargs = operators.build_arguments(case, [tensor.clone() for tensor in tensors], scene.reference.device)
     try:

@@ -15,28 +15,30 @@ from torchstone.errors import InfrastructureError
 from torchstone.judging.audit.adversaries import Audit, audit
 
 Watch = Callable[[int, int], None]
-"""Called with the number of cases that are done, and of all."""
+"""Called after each case with the number of finished cases and the number of all cases."""
 _KEPT_BYTES = 1 << 30
 """Device memory that torch's allocator may keep between cases, per process."""
-_TOO_LITTLE = ("out of memory", "ALLOC_FAILED")
-"""Parts of the messages by which torch and cuBLAS report that memory is lacking."""
+_OUT_OF_MEMORY_TEXTS = ("out of memory", "ALLOC_FAILED")
+"""Parts of the messages by which torch and cuBLAS report a lack of memory."""
 
 
 def audit_in_processes(cases: Sequence[schema.Case], device: torch.device, processes: int, watch: Watch) -> Audit:
-    """Every adversary against every case, as by :func:`audit`, in ``processes`` processes.
+    """Audit the cases as :func:`audit` does, in ``processes`` processes.
 
-    Cases that lacked memory beside others are audited again, one by one.
+    Cases that lacked memory while others ran are audited again, one by one.
     """
     if processes <= 1:
-        return _joined(_by_oneself(cases, device, watch))
-    parts = _shared_out(cases, device, processes, watch)
+        return _merged(_in_this_process(cases, device, watch))
+    parts = _in_several_processes(cases, device, processes, watch)
     lacking = [index for index, part in enumerate(parts) if _lacks_memory(part)]
-    for index, part in zip(lacking, _by_oneself([cases[i] for i in lacking], device, lambda *_: None), strict=True):
+    for index, part in zip(
+        lacking, _in_this_process([cases[i] for i in lacking], device, lambda *_: None), strict=True
+    ):
         parts[index] = part
-    return _joined(parts)
+    return _merged(parts)
 
 
-def _by_oneself(cases: Sequence[schema.Case], device: torch.device, watch: Watch) -> list[Audit]:
+def _in_this_process(cases: Sequence[schema.Case], device: torch.device, watch: Watch) -> list[Audit]:
     parts = []
     for done, case in enumerate(cases, start=1):
         parts.append(_audited(case, str(device)))
@@ -44,14 +46,16 @@ def _by_oneself(cases: Sequence[schema.Case], device: torch.device, watch: Watch
     return parts
 
 
-def _shared_out(cases: Sequence[schema.Case], device: torch.device, processes: int, watch: Watch) -> list[Audit]:
+def _in_several_processes(
+    cases: Sequence[schema.Case], device: torch.device, processes: int, watch: Watch
+) -> list[Audit]:
     parts: dict[int, Audit] = {}
-    starting = multiprocessing.get_context("spawn")  # a device that is open here does not survive a fork
-    with ProcessPoolExecutor(min(processes, max(1, len(cases))), starting, _use_one_core) as pool:
-        orders = {pool.submit(_audited, case, str(device)): index for index, case in enumerate(cases)}
+    context = multiprocessing.get_context("spawn")  # CUDA, if initialized here, does not work after a fork
+    with ProcessPoolExecutor(min(processes, max(1, len(cases))), context, _use_one_core) as pool:
+        submitted = {pool.submit(_audited, case, str(device)): index for index, case in enumerate(cases)}
         try:
-            for done, order in enumerate(as_completed(orders), start=1):
-                parts[orders[order]] = order.result()
+            for done, future in enumerate(as_completed(submitted), start=1):
+                parts[submitted[future]] = future.result()
                 watch(done, len(cases))
         except BrokenProcessPool as error:
             raise InfrastructureError("a process of the audit ended: torch ended it, or its memory did.") from error
@@ -65,7 +69,7 @@ def _use_one_core() -> None:
 def _audited(case: schema.Case, device: str) -> Audit:
     try:
         return audit([case], torch.device(device))
-    except OPERATOR_ERRORS as error:  # of what the audit itself asks of torch
+    except OPERATOR_ERRORS as error:  # raised by calls that the audit itself makes
         return Audit(1, 0, (), {f"{case.operator}({case.label})": first_line(error)})
     finally:
         if device != "cpu" and torch.cuda.memory_reserved(device) > _KEPT_BYTES:
@@ -73,10 +77,10 @@ def _audited(case: schema.Case, device: str) -> Audit:
 
 
 def _lacks_memory(part: Audit) -> bool:
-    return any(words in reason for reason in part.unjudged.values() for words in _TOO_LITTLE)
+    return any(words in reason for reason in part.unjudged.values() for words in _OUT_OF_MEMORY_TEXTS)
 
 
-def _joined(parts: Sequence[Audit]) -> Audit:
+def _merged(parts: Sequence[Audit]) -> Audit:
     unjudged = {case: reason for part in parts for case, reason in part.unjudged.items()}
     findings = tuple(finding for part in parts for finding in part.findings)
     return Audit(sum(p.cases for p in parts), sum(p.judgements for p in parts), findings, unjudged)

@@ -1,9 +1,9 @@
 """Input plans: special values (0, NaN, masks, ties) written into the inputs of some checked calls, never timed ones.
 
-Drawn values rarely meet an operator's decision points. No normal number equals a bound of ``hardtanh``, is half an
+Drawn values rarely reach the special cases of an operator. No drawn number equals a bound of ``hardtanh``, is half an
 integer, overflows ``exp`` or is NaN, and no drawn index is negative. A kernel that is wrong there would agree. So a
-plan writes such values to random places of a drawn call; the other elements keep their drawn values. Some plans change
-whole tensors.
+plan writes such values into random elements of a drawn call; the other elements keep their drawn values. Some plans
+change whole tensors.
 
 One class for each plan, in modules by what they vary; :mod:`~torchstone.judging.plans.catalogue` lists them, and
 :mod:`~torchstone.judging.planting.schedule` chooses among them.

@@ -1,7 +1,7 @@
 """Input plans (special values written into test inputs): booleans all True and indices counting up, or all False.
 
 A mask without padding is all True, and positions are 0, 1, 2 and so on. A kernel may have a shortcut for such
-arguments, and no drawn tensor of more than a few elements takes it.
+arguments. Drawn tensors of more than a few elements are never like that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchstone.judging.plans.base import Plan, Policy, When
 from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng
 
-_INDICES = (torch.int32, torch.int64)
+_INDEX_DTYPES = (torch.int32, torch.int64)
 
 
 class Whole(Plan):
@@ -35,7 +35,7 @@ class Whole(Plan):
             if _is_mask(tensor.recipe):
                 tensor.storage.fill_(True)
             elif not rng.distinct and _may_count(tensor.recipe):
-                _count_up(tensor.view, tensor.recipe.fill, rng)
+                _fill_with_counting(tensor.view, tensor.recipe.fill, rng)
 
 
 class NoneTrue(Plan):
@@ -60,13 +60,13 @@ def _is_mask(recipe: schema.Tensor) -> bool:
 
 def _may_count(recipe: schema.Tensor) -> bool:
     counts = isinstance(recipe.fill, schema.Integers) and recipe.fill.low == 0 and recipe.fill.high > 1
-    fits = counts and operators.torch_dtype(recipe.dtype) in _INDICES
+    fits = counts and operators.torch_dtype(recipe.dtype) in _INDEX_DTYPES
     return fits and math.prod(recipe.shape) > 1 and not overlaps(recipe)
 
 
-def _count_up(view: torch.Tensor, fill: schema.Fill, rng: PlanRng) -> None:
-    """Count up from a random number if the range is long enough, else from 0, modulo the range."""
+def _fill_with_counting(view: torch.Tensor, fill: schema.Fill, rng: PlanRng) -> None:
+    """Write consecutive integers modulo the range, from a random first one if the range is long enough, else from 0."""
     assert isinstance(fill, schema.Integers)
-    begin = rng.structure.randint(0, max(0, fill.high - view.numel()))
-    numbers = (begin + torch.arange(view.numel())) % fill.high
+    first = rng.structure.randint(0, max(0, fill.high - view.numel()))
+    numbers = (first + torch.arange(view.numel())) % fill.high
     view.copy_(numbers.reshape(view.shape).to(view.dtype).to(view.device))

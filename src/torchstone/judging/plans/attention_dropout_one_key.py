@@ -1,9 +1,9 @@
 """Input plan (special values written into test inputs): attention with dropout, where one key has values other than 0.
 
 Attention adds up the values of the keys that dropout keeps. Such a sum is judged as a distribution, and its noise
-hides an error of one percent, or a key that a mask should hide. If only one key has values that are not 0, an element
-of the result is either 0 or one number. Draws of the reference show which number. Where they are always 0, the key is
-masked. :func:`misfit` compares a result with such draws.
+hides an error of one percent, or a key that should be masked. If only one key has non-zero values, each element of the
+result is either 0 or one number. Draws of the reference show that number. Where all draws are 0, the key is masked.
+:func:`misfit` compares a result with such draws.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from torchstone.judging.tail_bound import unlikelihood
 
 DRAWS = 24
 """Number of reference draws. An element kept with p = 0.5 is absent from all 24 with probability 6e-8."""
-_VALUE, _RATE = "value", "dropout_p"
-"""Names of arguments."""
-_ROOM = 2.0**-12
-"""Relative error allowed for a weight: more than sums in another order cause, less than a lower precision does."""
-_ROUNDINGS = 4.0
-_MOST_WRONG = 1e-3
-_EXPONENT = 30.0
-"""Values where the reference never has any are an error if their probability is less than exp(-this)."""
+_VALUE_ARGUMENT, _DROPOUT_ARGUMENT = "value", "dropout_p"
+_WEIGHT_TOLERANCE = 2.0**-12
+"""Relative error allowed for an element: more than sums in another order cause, less than a lower precision does."""
+_EPS_TOLERANCE = 4.0
+"""The same for dtypes of less than 4 bytes, in units of the dtype's eps, if that is more."""
+_MOST_WRONG_SHARE = 1e-3
+"""Largest share of elements with a larger error."""
+_MOST_UNLIKELIHOOD = 30.0
+"""Non-zero elements where all reference draws are 0 are an error if their probability is below exp(-this)."""
 
 
 class OneKey(Plan):
-    """One key for each head keeps its values."""
+    """One key for each head keeps its values; the values of all other keys become 0."""
 
     name = "lone"
     phrase = "all values were 0 but those of one key for each head"
     policy = Policy(When.RANDOM_RESULTS, Positions.IRRELEVANT)
 
     def applies(self, facts: CaseFacts) -> bool:
-        place = _place(facts.case)
-        return place is not None and 0.0 < _rate(facts.case) < 1.0 and not overlaps(facts.recipes[place])
+        place = _value_position(facts.case)
+        return place is not None and 0.0 < _dropout_probability(facts.case) < 1.0 and not overlaps(facts.recipes[place])
 
     def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
         return False
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
-        place = _place(call.case)
+        place = _value_position(call.case)
         if place is None:
             return
         view = call.tensors[place].view
@@ -57,45 +58,45 @@ class OneKey(Plan):
 
 
 def misfit(drawn: torch.Tensor, got: torch.Tensor) -> str | None:
-    """Describe elements that are neither 0 nor the reference's number, or None.
+    """A message about elements that are neither 0 nor the reference's number; None if there are too few of them.
 
     ``drawn``: :data:`DRAWS` results of the reference, stacked.
     """
     which = drawn.abs().argmax(dim=0, keepdim=True)
     kept = drawn.gather(0, which)[0].to(torch.float64)
     result, finite = got.to(torch.float64), torch.isfinite(kept)
-    room = max(_ROOM, _ROUNDINGS * torch.finfo(got.dtype).eps if got.dtype.itemsize < 4 else 0.0)
-    away = torch.minimum(result.abs(), (result - kept).abs())
-    known = finite & (kept != 0.0)
-    wrong = known & ~(away <= room * kept.abs())
-    if int(wrong.sum()) > _MOST_WRONG * int(known.sum()):
-        worst = int(torch.where(wrong, away.nan_to_num(nan=math.inf), -1.0).argmax())
+    tolerance = max(_WEIGHT_TOLERANCE, _EPS_TOLERANCE * torch.finfo(got.dtype).eps if got.dtype.itemsize < 4 else 0.0)
+    errors = torch.minimum(result.abs(), (result - kept).abs())
+    has_kept_value = finite & (kept != 0.0)
+    wrong = has_kept_value & ~(errors <= tolerance * kept.abs())
+    if int(wrong.sum()) > _MOST_WRONG_SHARE * int(has_kept_value.sum()):
+        worst = int(torch.where(wrong, errors.nan_to_num(nan=math.inf), -1.0).argmax())
         found = f"got {float(result.flatten()[worst]):.6g}, torch keeps {float(kept.flatten()[worst]):.6g} or nothing"
-        return f"{int(wrong.sum())} of {int(known.sum())} elements that one value makes are otherwise; {found}"
+        return f"{int(wrong.sum())} of {int(has_kept_value.sum())} elements that one value makes are otherwise; {found}"
     appeared = int((finite & (kept == 0.0) & (result != 0.0)).sum()) / got.shape[-1]
-    if unlikelihood(appeared, _never_kept(drawn, known) / got.shape[-1]) > _EXPONENT:
+    if unlikelihood(appeared, _never_kept(drawn, has_kept_value) / got.shape[-1]) > _MOST_UNLIKELIHOOD:
         return f"a value shows in {round(appeared)} rows where none of torch's {len(drawn)} draws has any"
     return None
 
 
-def _never_kept(drawn: torch.Tensor, known: torch.Tensor) -> float:
-    """Upper estimate of the elements in which all reference draws are 0 by chance."""
-    kept = float((drawn != 0)[:, known].double().mean()) if bool(known.any()) else 1.0
+def _never_kept(drawn: torch.Tensor, has_kept_value: torch.Tensor) -> float:
+    """Upper estimate of the number of elements in which all reference draws are 0 by chance."""
+    kept = float((drawn != 0)[:, has_kept_value].double().mean()) if bool(has_kept_value.any()) else 1.0
     missed = max(1.0 - kept, 1.0 / drawn.numel()) ** len(drawn)
     return missed * drawn[0].numel()
 
 
-def _place(case: schema.Case) -> int | None:
-    """Which of a case's tensors holds the values, if it has a dimension of keys."""
+def _value_position(case: schema.Case) -> int | None:
+    """Position of the tensor of values among a case's tensors; None if the case is not attention with drawn values."""
     if not operators.traits(case.operator).is_attention:
         return None
     for place, (name, recipe) in enumerate(operators.named_tensors(case)):
         drawn = isinstance(recipe.fill, schema.Normal | schema.Uniform)
-        if name == _VALUE and drawn and len(recipe.shape) > 2 and 0 not in recipe.shape:
+        if name == _VALUE_ARGUMENT and drawn and len(recipe.shape) > 2 and 0 not in recipe.shape:
             return place
     return None
 
 
-def _rate(case: schema.Case) -> float:
-    given = dict(operators.named_arguments(case.operator, case.args, case.kwargs)).get(_RATE)
+def _dropout_probability(case: schema.Case) -> float:
+    given = dict(operators.named_arguments(case.operator, case.args, case.kwargs)).get(_DROPOUT_ARGUMENT)
     return float(given.value) if isinstance(given, schema.Scalar) and isinstance(given.value, int | float) else 0.0

@@ -1,4 +1,4 @@
-"""Base class of input plans (special values written into test inputs): what they write, what they excuse."""
+"""Base class of input plans (special values written into test inputs): what a plan writes, and what it excuses."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class When(Enum):
     """Which calls of a job (one kernel on one case) get a plan that applies to its case.
 
     The stated case is the case as the suite gives it; a variant is the same operator with other sizes, memory or
-    scalars. "In turn": the plans rotate, a few for each case or variant. "Beside the budget": whatever the budget of
-    plans is.
+    scalars. "In turn": the plans rotate, a few for each case or variant. "Beside the budget": the plan does not count
+    against the budget of plans.
     """
 
     EVERY_CALL = auto()
@@ -30,21 +30,21 @@ class When(Enum):
     EVERY_VARIANT = auto()
     """Every variant; the stated case in turn."""
     EVERY_CASE = auto()
-    """The stated case, beside the budget: few cases have it, and variants seldom meet it. Variants in turn."""
+    """The stated case, beside the budget: the plan applies to few cases. Variants in turn."""
     FIRST = auto()
     """The stated case, and variants of several blocks. Small variants in turn."""
     LARGE = auto()
-    """Large stated cases and models: the path for large arguments is often one of its own. Others in turn."""
+    """Large stated cases and models: kernels often have a separate path for large arguments. Others in turn."""
     IN_TURN = auto()
     """A few of these plans for each case and variant, in rotation."""
     ON_REQUEST = auto()
     """The stated case, if the run asks for it."""
     RANDOM_RESULTS = auto()
-    """Cases whose results are drawn, which meet no other plan."""
+    """Cases with random results, which get no other plan."""
 
 
 class Positions(Enum):
-    """How a plan applies where results tell positions (``sort``, ``argmax``): equal values are ambiguous there."""
+    """How a plan applies where results are positions (``sort``, ``argmax``): equal values are ambiguous there."""
 
     DISTINCT = auto()
     """The plan writes no value twice there. Records name it ``<name> once``."""
@@ -58,7 +58,7 @@ class Positions(Enum):
 
 @dataclass(frozen=True)
 class Policy:
-    """Which cases may get a plan, apart from the tensors that it needs there."""
+    """Which cases may get a plan. :meth:`Plan.applies` checks the tensors that it needs."""
 
     when: When = When.IN_TURN
     positions: Positions = Positions.DISTINCT
@@ -69,30 +69,31 @@ class Policy:
     factorizations: bool = False
     """Whether matrix factorizations and solvers (LAPACK) get it."""
     whole_call: bool = False
-    """Of a gradient, whether :meth:`Plan.write` also gets the cotangents, not only the operator's arguments."""
+    """For a gradient: whether :meth:`Plan.write` also gets the cotangents, not only the operator's arguments."""
     may_be_refused: bool = False
     """Whether operators may refuse its values. On a GPU that may end the process, so the CPU tries the call first."""
     keeps_digits: bool = False
     """Whether every call is compared in full, within a bound that float64's own noise does not widen."""
     thorough_only: bool = False
-    """Whether it finds no wrong kernel alone and costs more than 1 % of a quick check (``benchmarks/plans.py``)."""
+    """Whether only effort `thorough` uses it: it finds no wrong kernel that nothing else finds, and costs more than 1 %
+    of a quick check (``benchmarks/plans.py``)."""
     strict_non_finite: bool = False
-    """Whether NaN and infinity count as different answers where torch's decomposition is asked for a second opinion."""
+    """Whether NaN and infinity count as different where torch's result is compared with its decomposition."""
 
 
 class Plan:
-    """One kind of planted values. A plan is a function of the case, the call's seed and its recorded name."""
+    """One kind of planted values. The case, the call's seed and the plan's recorded name determine what it writes."""
 
     name: ClassVar[str] = ""
-    """In records. It stays, so that old records can be replayed."""
+    """Name in records. It never changes, so that old records can be replayed."""
     phrase: ClassVar[str] = ""
-    """What the inputs of a call were like, for the message of a mismatch."""
+    """Description of the inputs, for the message of a mismatch."""
     policy: ClassVar[Policy] = Policy()
     makes_own_call: ClassVar[bool] = False
     """Whether it writes nothing into a drawn call, but draws a call of its own from other recipes."""
 
     def __init__(self, *, distinct: bool = False) -> None:
-        """``distinct``: the form that writes no value twice."""
+        """``distinct``: whether to write no value twice."""
         self.distinct = distinct
         self.recorded_name = f"{self.name} once" if distinct else self.name
 
@@ -108,7 +109,7 @@ class Plan:
         raise NotImplementedError
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
-        """Elements of one result in which a difference does not count, beside those that are excused for every plan."""
+        """Mask of the elements in which a difference does not count, besides those that are excused for every plan."""
         return torch.zeros_like(native, dtype=torch.bool)
 
     def excuses_numbers(self, call: DrawnCall) -> bool:
@@ -120,25 +121,23 @@ class Plan:
         return False
 
     def when(self, facts: CaseFacts) -> When:
-        """Which calls get it."""
+        """Which calls get the plan."""
         return self.policy.when
 
     def survives(self, facts: CaseFacts) -> bool:
-        """Whether a GPU process survives its values: an index out of range may end it."""
+        """Whether the plan is safe on a GPU, where an index out of range may end the process."""
         return True
 
     def needs_trial(self, call: DrawnCall, on_host: bool) -> bool:
-        """Whether the CPU must accept the call before a GPU gets it. ``on_host``: the operator runs on the CPU
-        anyway.
-        """
+        """Whether the CPU must accept the call before a GPU gets it. ``on_host``: it runs on the CPU anyway."""
         return self.policy.may_be_refused and not on_host
 
     def same_as(self, call: DrawnCall) -> list[torch.Tensor] | None:
-        """Other storages with which torch must give the same results as with the planted ones; None: no such check."""
+        """Storages with which torch must give the same results as with the planted ones; None: no such check."""
         return None
 
     def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
-        """Whether checked blocks that look like timed ones may get it: there the CPU does not try the call first."""
+        """Whether checked blocks that look like timed ones may get the plan: there the CPU does not try calls first."""
         return on_host or not self.policy.may_be_refused
 
     def plant(self, call: DrawnCall) -> DrawnCall:

@@ -24,16 +24,17 @@ class CaseFacts:
     """Facts about one case, each computed once, before any plan writes into its calls."""
 
     def __init__(self, case: schema.Case, *, tells_positions: bool, like: Expected | None = None) -> None:
-        """``like``: a call with its expected result, of this case or of the case that it is a variant of."""
+        """``like``: a call with its expected result, of this case or of the stated case that it is a variant of."""
         self.whole_case = case
         self.case = forward_case(case)
-        """The case itself; of a gradient, the forward operator with its own arguments."""
+        """The case itself; for a gradient, the forward operator with its own arguments."""
         self.tells_positions = tells_positions
         """Whether results are positions (argmax, sort), which are ambiguous for equal values."""
         self.like = like
 
     @cached_property
     def gradient(self) -> bool:
+        """Whether the operator is the gradient of another one."""
         return schema.is_gradient(self.whole_case.operator)
 
     @cached_property
@@ -70,12 +71,12 @@ class CaseFacts:
 
     @cached_property
     def result_dtypes(self) -> list[torch.dtype | None]:
-        """Dtypes of what a call returns; None for values that are no tensors."""
+        """Dtypes of what a call returns; None for values that are not tensors."""
         return [] if self.like is None else [output.dtype for output in self.like.outputs]
 
 
 def is_unbounded(recipe: schema.Tensor) -> bool:
-    """Whether the tensor is floating-point and drawn from all numbers, without a stated range."""
+    """Whether the tensor is floating-point and drawn from a normal distribution, without a stated range."""
     return isinstance(recipe.fill, schema.Normal) and operators.torch_dtype(recipe.dtype) in FLOATS
 
 
@@ -90,7 +91,7 @@ def is_normal(recipe: schema.Tensor) -> bool:
 
 
 def is_complex(recipe: schema.Tensor) -> bool:
-    """Whether the tensor is complex and drawn from all numbers."""
+    """Whether the tensor is complex and drawn from a normal distribution."""
     return isinstance(recipe.fill, schema.Normal) and operators.torch_dtype(recipe.dtype) in _COMPLEX
 
 
@@ -101,6 +102,6 @@ def takes_numbers(recipe: schema.Tensor) -> bool:
 
 
 def may_be_index(recipe: schema.Tensor) -> bool:
-    """Whether the elements are integers from 0 on, as indices are."""
+    """Whether the elements are integers drawn from a range that begins at 0, as indices are."""
     dtype = operators.torch_dtype(recipe.dtype)
     return isinstance(recipe.fill, schema.Integers) and recipe.fill.low == 0 and dtype in SIGNED

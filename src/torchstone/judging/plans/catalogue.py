@@ -35,7 +35,7 @@ class Catalogue:
     """Plans by their recorded names, and which of them apply to a case."""
 
     def __init__(self, plans: Iterable[type[Plan]]) -> None:
-        """The order decides which random numbers choose among plans, so a new plan goes to the end."""
+        """The order of ``plans`` determines which ones a seed chooses, so a new plan goes to the end."""
         self._plans = [_Forms(plan) for plan in plans]
         self._named = {
             plan.recorded_name: plan for forms in self._plans for plan in forms.all() if not plan.makes_own_call
@@ -53,11 +53,11 @@ class Catalogue:
         return found
 
     def applying(self, facts: CaseFacts) -> list[Plan]:
-        """The plans that have something to plant into a case; of a gradient, into the operator's own arguments."""
+        """The plans that have something to plant into a case, except those on request and for random results."""
         return self._applying(facts, lambda when: when not in (When.ON_REQUEST, When.RANDOM_RESULTS))
 
     def on_request(self, facts: CaseFacts) -> list[Plan]:
-        """The plans that apply only if a run wants them (``--non-finite``)."""
+        """The plans that apply only if a run requests them (``--non-finite``)."""
         return self._applying(facts, lambda when: when is When.ON_REQUEST)
 
     def for_random_results(self, facts: CaseFacts) -> list[Plan]:

@@ -1,7 +1,7 @@
 """Complex numbers for input plans (special values written into test inputs): 0, real, imaginary and mixed numbers.
 
-Complex functions divide by the magnitude of a number, ask whether it is real, and compute by exponentials that
-overflow. At their branch cuts an answer is open (:mod:`torchstone.judging.compare.continuity`).
+Complex functions divide by the magnitude of a number, test whether it is real, and compute exponentials that overflow.
+At branch cuts several results are accepted (:mod:`torchstone.judging.compare.continuity`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import torch
 from torchstone.calls.random_arguments import DrawnTensor
 from torchstone.judging.plans.plan_randomness import PlanRng
 
-_ZEROS_IN = 4
+_ZERO_EVERY = 4
 """One number in this many is 0, on average."""
 _HALVES = tuple(sign * k / 2.0 for k in range(1, 9) for sign in (1.0, -1.0))
 
 
 def complex_numbers(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
-    """Whole numbers and halves up to 4, in the real part, the imaginary part or both; about one in four is 0."""
+    """Integers and halves up to 4, in the real part, the imaginary part or both; about one number in four is 0."""
     table = torch.tensor(_HALVES, dtype=torch.float64)
     real, imaginary = (table[rng.below(len(table), count)] for _ in range(2))
-    return in_parts(rng, real, imaginary) * (rng.below(_ZEROS_IN, count) > 0)
+    return in_parts(rng, real, imaginary) * (rng.below(_ZERO_EVERY, count) > 0)
 
 
 def in_parts(rng: PlanRng, real: torch.Tensor, imaginary: torch.Tensor) -> torch.Tensor:

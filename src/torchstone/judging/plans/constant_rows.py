@@ -1,6 +1,6 @@
 """Input plan (special values written into test inputs): rows, samples or channels of one value.
 
-Rows of one value have no variance, and rows of zeros no length: a kernel that divides by it needs the operator's eps.
+Rows of one value have variance 0, and rows of zeros have norm 0: a kernel that divides by it needs the operator's eps.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from torchstone.judging.plans.case_facts import CaseFacts, is_unbounded
 from torchstone.judging.plans.plan_randomness import PlanRng
 
 _ROWS_EVERY = 8
-_FLAT = (1.0, -1.0, 0.5, 2.0, -2.0, 3.0, 4.0)
-"""Sums of these are exact in any order: a variance that is not 0 is the kernel's own error."""
+"""One row in this many becomes constant, at least 1 and at most 16 rows."""
+_ROW_VALUES = (1.0, -1.0, 0.5, 2.0, -2.0, 3.0, 4.0)
+"""Values of a row. Their sums are exact in any order: a variance that is not 0 is an error of the kernel."""
 
 
 class ConstantRows(Plan):
-    """Some rows (last dimension), one or two samples (first) and, of three dimensions or more, a channel (second)."""
+    """Some rows, one or two samples (first dimension) and, if there are three dimensions, a channel (second)."""
 
     name = "flat"
     phrase = "some rows, samples or channels held one value, others only 0"
@@ -35,7 +36,7 @@ class ConstantRows(Plan):
         return When.LARGE if facts.model else self.policy.when
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
-        """Any finite number for a variance or standard deviation: of equal values it is 0, or what rounding leaves."""
+        """Any finite result of a variance or standard deviation: for equal values it is 0 or a rounding error."""
         if self.excuses_numbers(call):
             return torch.isfinite(got)
         return super().excuses(call, place, native, got)
@@ -46,29 +47,29 @@ class ConstantRows(Plan):
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
         for tensor in call.tensors:
             if isinstance(tensor.recipe.fill, schema.Normal) and tensor.view.numel() and _has_rows(tensor.recipe):
-                _flatten(tensor.view, rng)
+                _make_constant(tensor.view, rng)
 
 
 def _has_rows(recipe: schema.Tensor) -> bool:
     return recipe.shape != () and math.prod(recipe.shape) > 1 and not overlaps(recipe)
 
 
-def _flatten(view: torch.Tensor, rng: PlanRng) -> None:
+def _make_constant(view: torch.Tensor, rng: PlanRng) -> None:
     if view.dim() == 1:
         if rng.structure.random() < 0.25:
-            view.fill_(rng.structure.choice((0.0, *_FLAT)))
+            view.fill_(rng.structure.choice((0.0, *_ROW_VALUES)))
         return
     rows = math.prod(view.shape[:-1])
     for place in rng.structure.sample(range(rows), min(max(1, rows // _ROWS_EVERY), 16)):
-        view[_unravel(place, view.shape[:-1])] = rng.structure.choice((0.0, *_FLAT))
+        view[_unravel(place, view.shape[:-1])] = rng.structure.choice((0.0, *_ROW_VALUES))
     if view.dim() > 2 and view.shape[1] > 1:
-        view[:, rng.structure.randrange(view.shape[1])] = rng.structure.choice((0.0, *_FLAT))
+        view[:, rng.structure.randrange(view.shape[1])] = rng.structure.choice((0.0, *_ROW_VALUES))
     if len(view) > 1:
         zero, flat = rng.structure.sample(range(len(view)), 2)
-        view[flat] = rng.structure.choice(_FLAT)
+        view[flat] = rng.structure.choice(_ROW_VALUES)
         view[zero] = 0.0
     elif rng.structure.random() < 0.5:
-        view.fill_(rng.structure.choice((0.0, *_FLAT)))
+        view.fill_(rng.structure.choice((0.0, *_ROW_VALUES)))
 
 
 def _unravel(place: int, shape: torch.Size) -> tuple[int, ...]:

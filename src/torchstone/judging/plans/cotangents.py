@@ -1,8 +1,8 @@
 """Input plans (special values written into test inputs): cotangents (incoming gradients) of 0, and large ones.
 
 Drawn cotangents are of the order of 1, and hardly ever 0. In training they are 0 at padded, masked or ignored
-elements, and a loss scaled for float16 makes them up to 65 536 times as large. Gradients are linear in them, so
-torch's own answer is never in doubt.
+elements. A loss that is scaled for float16 makes them up to 65 536 times as large. Gradients are linear in cotangents,
+so torch's own result is always reliable.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from torchstone.judging.plans.forward_part import cotangents
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in
 
 _EVERY = 4
-_ALL_BUT_ONE = 0.2
+"""One element in this many becomes 0."""
+_ALL_BUT_ONE_PROBABILITY = 0.2
+"""Probability that all elements but one become 0."""
 _EXPONENTS = {torch.float16: (4, 8)}
-"""Powers of two that cotangents are multiplied by. Smaller for float16, whose sums must stay finite."""
+"""Range of the exponents of two by which cotangents are multiplied; smaller for float16, whose sums must be finite."""
 _USUAL_EXPONENTS = (10, 16)
 
 
 class ZeroCotangents(Plan):
-    """Some cotangents are 0."""
+    """Some elements of the cotangents are 0."""
 
     name = "unused"
     phrase = "cotangents included 0, in some rows everywhere"
@@ -58,9 +60,9 @@ def _floating_cotangents(call: DrawnCall) -> list[DrawnTensor]:
 
 
 def _zero_some(tensor: DrawnTensor, rng: PlanRng) -> None:
-    """Some elements, and some whole samples, rows or columns; or all but one element."""
+    """Set some elements and some whole slices to 0, or all elements but one."""
     target = elements(tensor)
-    if rng.structure.random() < _ALL_BUT_ONE:
+    if rng.structure.random() < _ALL_BUT_ONE_PROBABILITY:
         place = places_in(target, 1, rng)
         kept = target[place].clone()
         target.zero_()

@@ -1,7 +1,7 @@
 """Input plan (special values written into test inputs): duplicate indices, where writes to one place are combined.
 
-Where either of two writes to one place may win, indices are drawn without duplicates. ``accumulate=True``,
-``index_add`` and ``scatter_reduce`` add, multiply or compare what is written to one place: a kernel that reads, adds
+If the result of two writes to one element is not defined, indices are drawn without duplicates. But
+``accumulate=True``, ``index_add`` and ``scatter_reduce`` combine all writes to an element: a kernel that reads, adds
 and writes without atomics loses all but one.
 """
 
@@ -18,12 +18,12 @@ from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in, unravelled
 
 _EVERY = 2
-_INDICES = ("index", "indices")
-"""Names of arguments."""
+"""One index in this many becomes a copy of another."""
+_INDEX_ARGUMENTS = ("index", "indices")
 
 
 class DuplicateIndices(Plan):
-    """Half of the indices become copies of others. Index tensors of one shape change at the same places."""
+    """Half of the indices become copies of others. Index tensors of one shape change in the same elements."""
 
     name = "meeting"
     phrase = "some indices occurred more than once"
@@ -31,11 +31,11 @@ class DuplicateIndices(Plan):
 
     def applies(self, facts: CaseFacts) -> bool:
         case = facts.case
-        return bool(_index_places(case)) and operators.accumulates(case.operator, case.args, case.kwargs)
+        return bool(_index_positions(case)) and operators.accumulates(case.operator, case.args, case.kwargs)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
         chosen: dict[torch.Size, tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]] = {}
-        for place in _index_places(call.case):
+        for place in _index_positions(call.case):
             target = elements(call.tensors[place])
             if target.shape not in chosen:
                 count = count_of(target, _EVERY)
@@ -47,10 +47,10 @@ class DuplicateIndices(Plan):
             target[places] = target[taken]
 
 
-def _index_places(case: schema.Case) -> list[int]:
+def _index_positions(case: schema.Case) -> list[int]:
     """Positions of the tensors that hold several drawn indices."""
     named = enumerate(operators.named_tensors(case))
-    return [place for place, (name, recipe) in named if name in _INDICES and _is_drawn_index(recipe)]
+    return [place for place, (name, recipe) in named if name in _INDEX_ARGUMENTS and _is_drawn_index(recipe)]
 
 
 def _is_drawn_index(recipe: schema.Tensor) -> bool:

@@ -1,9 +1,9 @@
 """Input plans (special values written into test inputs): one tensor is a copy of another, or nearly.
 
-Drawn tensors differ everywhere. A kernel for ``equal`` or ``allclose`` that always says no would agree, and so would a
-distance that loses every digit where points coincide. For operators that return one boolean, there is a plan with an
-exact copy and one with a single changed element. For other operators a few elements change, by one part in two to one
-in a thousand. With an argument ``equal_nan``, both tensors may get NaN and infinities instead.
+Drawn tensors differ everywhere. A kernel for ``equal`` or ``allclose`` that always returns False would agree, and so
+would a distance that loses every digit where points coincide. For operators that return one boolean, there is a plan
+with an exact copy and one with a single changed element. For other operators a few elements change, by a factor of
+1 ± 1/2 to 1 ± 1/1000. With an argument ``equal_nan``, both tensors may get NaN and infinities instead.
 
 Operators of a backward pass do not get these plans: their arguments are results of a forward pass.
 """
@@ -21,15 +21,17 @@ from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in
 
 _EVERY_CHANGED, _EVERY_NONFINITE = 64, 16
+"""One element in this many changes, or becomes NaN or infinite."""
 _CHANGED_EXPONENTS = (-10.0, -1.0)
-_COMPARED_WITH = ("other", "target", "x2")
-_EQUAL_NAN = "equal_nan"
-"""Names of arguments."""
+"""Range of the exponents of two of a relative change."""
+_SECOND_ARGUMENTS = ("other", "target", "x2")
+"""Names of the argument that is compared with the first tensor."""
+_EQUAL_NAN_ARGUMENT = "equal_nan"
 _NONFINITE = (math.nan, math.inf, -math.inf)
 
 
 class _Copied(Plan):
-    """For operators that compare two tensors with equal recipes, as a whole or by rows."""
+    """Base of the plans for operators that compare two tensors with equal recipes, as a whole or by rows."""
 
     policy = Policy(positions=Positions.EXCLUDED)
 
@@ -48,15 +50,15 @@ class _Copied(Plan):
             return
         one, other = (call.tensors[place] for place in pair)
         other.view.copy_(one.view)
-        changed = self._changed(operators.traits(call.case.operator).returns_one_bool, elements(other))
+        changed = self._changed_count(operators.traits(call.case.operator).returns_one_bool, elements(other))
         if not changed:
             return
-        if _asks_about_nan(call.case) and rng.structure.random() < 0.5:
+        if _has_equal_nan(call.case) and rng.structure.random() < 0.5:
             _plant_nonfinite(one, other, rng)
         else:
-            _change(other, changed, rng)
+            _change_elements(other, changed, rng)
 
-    def _changed(self, one_bool: bool, target: torch.Tensor) -> int:
+    def _changed_count(self, one_bool: bool, target: torch.Tensor) -> int:
         """How many elements of the copy change. ``one_bool``: the operator returns one boolean."""
         raise NotImplementedError
 
@@ -67,7 +69,7 @@ class Copied(_Copied):
     name = "alike"
     phrase = "one input was a copy of another, or nearly"
 
-    def _changed(self, one_bool: bool, target: torch.Tensor) -> int:
+    def _changed_count(self, one_bool: bool, target: torch.Tensor) -> int:
         return 0 if one_bool else count_of(target, _EVERY_CHANGED)
 
 
@@ -80,20 +82,20 @@ class NearlyCopied(_Copied):
     def applies(self, facts: CaseFacts) -> bool:
         return facts.traits.returns_one_bool and super().applies(facts)
 
-    def _changed(self, one_bool: bool, target: torch.Tensor) -> int:
+    def _changed_count(self, one_bool: bool, target: torch.Tensor) -> int:
         return 1 if one_bool else count_of(target, _EVERY_CHANGED)
 
 
 def _pair(case: schema.Case) -> tuple[int, int] | None:
-    """Positions of the first tensor, and of the tensor with the same recipe that it is compared with."""
+    """Positions of the first tensor and of the one that it is compared with, if their recipes are equal; else None."""
     named = operators.named_tensors(case)
     for place, (name, recipe) in enumerate(named[1:], 1):
-        if name in _COMPARED_WITH and _are_drawn_alike(named[0][1], recipe) and not overlaps(recipe):
+        if name in _SECOND_ARGUMENTS and _have_equal_recipes(named[0][1], recipe) and not overlaps(recipe):
             return 0, place
     return None
 
 
-def _are_drawn_alike(one: schema.Tensor, other: schema.Tensor) -> bool:
+def _have_equal_recipes(one: schema.Tensor, other: schema.Tensor) -> bool:
     same = (one.shape, one.dtype, one.fill) == (other.shape, other.dtype, other.fill)
     drawn = isinstance(one.fill, schema.Normal | schema.Integers | schema.Booleans) and not _is_index(one)
     return same and drawn and math.prod(one.shape) > 0
@@ -104,24 +106,24 @@ def _is_index(recipe: schema.Tensor) -> bool:
     return isinstance(recipe.fill, schema.Integers) and recipe.fill.low == 0
 
 
-def _asks_about_nan(case: schema.Case) -> bool:
-    return _EQUAL_NAN in operators.traits(case.operator).arguments
+def _has_equal_nan(case: schema.Case) -> bool:
+    return _EQUAL_NAN_ARGUMENT in operators.traits(case.operator).arguments
 
 
 def _plant_nonfinite(one: DrawnTensor, other: DrawnTensor, rng: PlanRng) -> None:
-    """Write NaN and infinities to the same places of both tensors, mostly the same ones."""
+    """Write NaN and infinities to the same elements of both tensors, mostly the same values."""
     if overlaps(one.recipe) or not one.view.dtype.is_floating_point:
         return
     target = one.view if one.view.dim() else one.view.view(1)
-    opposite = other.view if other.view.dim() else other.view.view(1)
+    other_target = other.view if other.view.dim() else other.view.view(1)
     places = places_in(target, count_of(target, _EVERY_NONFINITE), rng)
     values = rng.chosen(_NONFINITE, len(places[0])).to(target.dtype).to(target.device)
     target[places] = values
-    differing = rng.structure.random() < 0.25
-    opposite[places] = values.flip(0) if differing else values
+    differ = rng.structure.random() < 0.25
+    other_target[places] = values.flip(0) if differ else values
 
 
-def _change(tensor: DrawnTensor, count: int, rng: PlanRng) -> None:
+def _change_elements(tensor: DrawnTensor, count: int, rng: PlanRng) -> None:
     target = elements(tensor)
     places = places_in(target, count, rng)
     old = target[places]

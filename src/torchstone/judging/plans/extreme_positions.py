@@ -1,7 +1,7 @@
 """Input plan (special values written into test inputs): the extreme, or the only True, is near the tensor's end.
 
-The one element that decides a maximum, or ``any``, may be in the last block, which a kernel that works on whole blocks
-leaves out.
+A kernel that handles only whole blocks leaves out the last elements. It is wrong only if the element that decides a
+maximum, or ``any``, is among them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torchstone.judging.plans.base import Plan, Policy, When
 from torchstone.judging.plans.case_facts import CaseFacts, is_normal
 from torchstone.judging.plans.plan_randomness import PlanRng, elements, place_extremes, unravelled
 
-_FURTHER = 1.25
-"""Factor by which an extreme exceeds all other magnitudes."""
+_EXTREME_FACTOR = 1.25
+"""Ratio of an extreme to the largest magnitude of the tensor."""
 
 
 class ExtremesAtEnds(Plan):
@@ -43,18 +43,18 @@ class ExtremesAtEnds(Plan):
 
 def _put_last(target: torch.Tensor, rng: PlanRng) -> None:
     flat = torch.tensor([target.numel() - 1, target.numel() - 2])
-    far = _beyond_all(target)
-    extremes = torch.stack([far, -far] if rng.structure.random() < 0.5 else [-far, far])
+    extreme = _larger_than_all(target)
+    extremes = torch.stack([extreme, -extreme] if rng.structure.random() < 0.5 else [-extreme, extreme])
     target[tuple(place.to(target.device) for place in unravelled(flat, target.shape))] = extremes
 
 
 def place_ends(tensor: DrawnTensor, rng: PlanRng) -> None:
-    """Write a new largest and a new smallest value near the end of a tensor of floats, or one to its first element."""
+    """Write a new largest and a new smallest value near the end of a floating-point tensor; one may come first."""
     target = elements(tensor)
     if target.numel() > 2:
-        far = _beyond_all(target)
-        place_extremes(target, torch.stack([far, -far]), rng)
+        extreme = _larger_than_all(target)
+        place_extremes(target, torch.stack([extreme, -extreme]), rng)
 
 
-def _beyond_all(target: torch.Tensor) -> torch.Tensor:
-    return target.abs().amax().clamp(max=torch.finfo(target.dtype).max / 2) * _FURTHER
+def _larger_than_all(target: torch.Tensor) -> torch.Tensor:
+    return target.abs().amax().clamp(max=torch.finfo(target.dtype).max / 2) * _EXTREME_FACTOR

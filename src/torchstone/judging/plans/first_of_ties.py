@@ -1,8 +1,8 @@
 """Decides whether torch promises that a model returns the first of equal values, as for ``argmax`` and ``max``.
 
-For other integer results torch promises no choice among equal values. And a model that computes may round equal
-arguments to values that differ. So the model's operators are recorded: it may only move its arguments and take a
-maximum, a minimum or their positions.
+For other integer results torch promises no choice among equal values. And a model that computes may round values that
+are equal to different ones. So the model's operators are recorded: it may only move its arguments and take a maximum, a
+minimum or their positions.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torchstone.calls.random_arguments import DrawnCall
 
 
 def says_which_of_equals(call: DrawnCall) -> bool:
+    """Whether torch promises that this model's call returns the first of equal values. Runs the model."""
     host = model_operators.host_of(call.case)
     if host is None:
         function = operators.resolve(call.case.operator)

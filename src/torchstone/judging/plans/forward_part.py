@@ -1,7 +1,7 @@
 """Extracts the forward operator and its arguments from the case of a gradient, for input plans.
 
-The operator of a gradient takes cotangents (incoming gradients), then the arguments of the forward operator. Any other
-case stays as it is. Input plans read and change the forward arguments.
+The operator of a gradient takes cotangents (incoming gradients), then the arguments of the forward operator. Input
+plans read and change the forward arguments. Other cases have no cotangents and do not change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torchstone.gradient_operators import ASKING
 
 
 def forward_case(case: schema.Case) -> schema.Case:
-    """The forward pass alone, with the arguments that it has in a gradient's case."""
+    """The case of the forward operator, with the arguments that it has in the gradient's case."""
     if not schema.is_gradient(case.operator):
         return case
     kwargs = {name: argument for name, argument in case.kwargs.items() if name != ASKING}
@@ -30,5 +30,5 @@ def forward_call(call: DrawnCall) -> DrawnCall:
 
 
 def cotangents(case: schema.Case) -> int:
-    """How many of a gradient's first tensors are cotangents."""
+    """How many of the case's tensors are cotangents; these come first. 0 if it is not a gradient."""
     return operators.tensor_count(case.args[0]) if schema.is_gradient(case.operator) else 0

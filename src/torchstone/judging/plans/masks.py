@@ -1,7 +1,7 @@
 """Input plans (special values written into test inputs): scores masked with -inf, padding masks at row ends.
 
-Scores (of a softmax, a loss, an attention) are -inf, or the lowest number of the dtype, in some elements of a row and
-in all elements of a few rows. A padding mask excludes the beginning or the end of rows, but never a whole row. So a
+Some elements of a row, and all elements of a few rows, become -inf or the lowest number of the dtype. These are scores
+of softmax, a loss or attention. A padding mask excludes the beginning or the end of rows, but never a whole row. So a
 kernel that works block by block must handle a block in which everything is masked.
 """
 
@@ -20,12 +20,13 @@ from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, plant_into
 
 _EVERY_MASKED = 8
+"""One element in this many is masked."""
 _ROWS_EVERY = 16
-"""One row in so many is masked as a whole."""
+"""One row in this many is masked as a whole."""
 
 
 class MaskedScores(Plan):
-    """-inf, or the lowest number, among the arguments of operators that people mask, and of losses over classes."""
+    """-inf, or the lowest number, for operators whose inputs users mask, and for losses over classes."""
 
     name = "masked"
     phrase = "inputs included masked elements: -inf, or the lowest number of the dtype"
@@ -35,7 +36,7 @@ class MaskedScores(Plan):
         return facts.has_unbounded and (facts.traits.is_masked_in_use or has_classes(facts.case))
 
     def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
-        """Any result is right where a masked class is the target, which makes the whole loss infinite or NaN."""
+        """Any result is accepted if a masked class is the target, which makes the whole loss infinite or NaN."""
         finite = all(bool(torch.isfinite(each).all()) for each in native.values())
         return not finite and has_classes(call.case) and not is_pointwise(call.case)
 
@@ -43,9 +44,10 @@ class MaskedScores(Plan):
         return ~torch.isfinite(native)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
-        """Mask one element only where rows are scores of classes: a masked target makes the loss of all rows infinite.
+        """Mask elements and rows; if rows are scores of classes, mask one element only.
 
-        Where results tell positions, at most one mask of each kind, and no whole row.
+        A masked target would make the loss of all rows infinite. If results are positions, there is at most one mask of
+        each kind, and no whole row is masked.
         """
         for tensor in call.tensors:
             if not (tensor.view.numel() and isinstance(tensor.recipe.fill, schema.Normal)):
@@ -56,24 +58,24 @@ class MaskedScores(Plan):
             masks = (-math.inf, torch.finfo(tensor.view.dtype).min)
             plant_into(tensor, rng, lambda rng, _, count, masks=masks: rng.chosen(masks, count), _EVERY_MASKED)  # type: ignore[misc]
             if not rng.distinct and not overlaps(tensor.recipe):
-                _mask_rows(tensor.view, rng)
+                _mask_rows_and_runs(tensor.view, rng)
 
 
 class PaddingMasks(Plan):
-    """Padding in arguments named as masks, of operators whose elements depend on one another."""
+    """Padding in arguments named as masks. Not for pointwise operators."""
 
     name = "padded"
     phrase = "the mask excluded the beginning or the end of rows, as padding does"
     policy = Policy(When.EVERY_CASE, Positions.EXCLUDED)
 
     def applies(self, facts: CaseFacts) -> bool:
-        return not facts.traits.pointwise and bool(_masks(facts.case))
+        return not facts.traits.pointwise and bool(_mask_positions(facts.case))
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         return ~torch.isfinite(native)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
-        for position in _masks(call.case):
+        for position in _mask_positions(call.case):
             view = call.tensors[position].view
             if view.dtype is torch.bool:
                 _mask_runs(view, rng, False)
@@ -89,8 +91,8 @@ def has_classes(case: schema.Case) -> bool:
     return isinstance(target, schema.Tensor) and isinstance(target.fill, schema.Integers)
 
 
-def _mask_rows(view: torch.Tensor, rng: PlanRng) -> None:
-    """A few whole rows, and runs of others."""
+def _mask_rows_and_runs(view: torch.Tensor, rng: PlanRng) -> None:
+    """Mask a few whole rows, and the beginning or end of others."""
     if view.dim() > 1 and len(view) > 2:
         rows = rng.structure.sample(range(len(view)), max(1, len(view) // _ROWS_EVERY))
         view.index_fill_(0, torch.tensor(rows, device=view.device), -math.inf)
@@ -104,17 +106,17 @@ def _mask_runs(view: torch.Tensor, rng: PlanRng, value: float) -> None:
     rows = view.shape[:-1]
     count = math.prod(rows)
     lengths = (size // 2 + rng.below(size - size // 2, count)).to(view.device)
-    kept = rng.below(3, count)
+    kind = rng.below(3, count)
     if count > 1:
-        kept[torch.tensor(rng.structure.sample(range(count), 2))] = torch.tensor([0, 1])
-    kept = kept.to(view.device)
+        kind[torch.tensor(rng.structure.sample(range(count), 2))] = torch.tensor([0, 1])
+    kind = kind.to(view.device)
     columns = torch.arange(size, device=view.device)
-    leading = (kept == 0)[:, None] & (columns < lengths[:, None])
-    trailing = (kept == 1)[:, None] & (columns >= size - lengths[:, None])
+    leading = (kind == 0)[:, None] & (columns < lengths[:, None])
+    trailing = (kind == 1)[:, None] & (columns >= size - lengths[:, None])
     view.masked_fill_((leading | trailing).reshape(*rows, size), value)
 
 
-def _masks(case: schema.Case) -> list[int]:
+def _mask_positions(case: schema.Case) -> list[int]:
     """Positions of the masks among the tensors of the case."""
     named = operators.named_arguments(case.operator, case.args, case.kwargs)
     owners = [name for name, argument in named for _ in range(operators.tensor_count(argument))]
@@ -123,7 +125,7 @@ def _masks(case: schema.Case) -> list[int]:
 
 
 def _may_be_padded(recipe: schema.Tensor) -> bool:
-    """Floats that are added, so that -inf masks, and booleans, of which False masks in attention."""
+    """Whether a mask is added (floats: -inf masks) or boolean (False masks in attention), with rows to mask."""
     floating = isinstance(recipe.fill, schema.Normal) and operators.torch_dtype(recipe.dtype).is_floating_point
     fits = floating or isinstance(recipe.fill, schema.Booleans)
     return fits and recipe.shape != () and recipe.shape[-1] > 1 and not overlaps(recipe) and math.prod(recipe.shape) > 0

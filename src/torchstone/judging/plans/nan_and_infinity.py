@@ -1,9 +1,9 @@
 """Input plans (special values written into test inputs): NaN or infinities, where operators define the answer.
 
 Autograd does not define gradients at NaN or infinity, and most kernels do not treat them as torch does:
-``where(x > 0, x, 0)`` makes 0 of NaN. So these plans apply only to:
+``where(x > 0, x, 0)`` gives 0 for NaN. So these plans apply only to:
 
-- operators that exist for such values (``isnan``), and cases that ask for them: NaN, and infinities;
+- operators that exist for such values (``isnan``), and cases whose recipes contain them: NaN, and infinities;
 - operators that return the other argument where one is NaN (``fmax``): NaN;
 - operators that only move or compare values: infinities.
 
@@ -29,15 +29,14 @@ from torchstone.judging.plans.plan_randomness import PlanRng, plant_into
 from torchstone.judging.plans.simple_values import may_take_from
 
 _EVERY = 64
-"""One element in this many gets such a value: where elements are added up, one spoils a whole sum."""
+"""One element in this many becomes NaN or infinite: if elements are added up, one spoils a whole sum."""
 _EVERY_MISSING = 8
+"""The same for operators that return the other argument."""
 _INFINITIES = (math.inf, -math.inf)
 
 
 class Nan(Plan):
-    """NaN, for operators that exist for it and cases that ask for it. Every variant gets it: nothing else tests
-    this.
-    """
+    """NaN, for operators that exist for it and cases whose recipes contain it. No other check of variants has NaN."""
 
     name = "nan"
     phrase = "inputs included NaN"
@@ -61,7 +60,7 @@ class Infinities(Plan):
         return facts.has_unbounded and _is_about_non_finite(facts)
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
-        """Where torch makes NaN of an infinity: another formula may give the limit."""
+        """Elements for which torch gives NaN: for an infinity, another formula may give the limit."""
         return torch.isnan(native)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
@@ -69,9 +68,9 @@ class Infinities(Plan):
 
 
 class CarriedInfinities(Plan):
-    """Infinities, for operators that move or compare values: there they are values like any other.
+    """Infinities, for operators that move or compare values: to these they are values like any other.
 
-    A kernel that multiplies by a mask to choose between values is wrong about them.
+    A kernel that multiplies by a mask to choose between values is wrong for them.
     """
 
     name = "carried"
@@ -88,7 +87,7 @@ class CarriedInfinities(Plan):
 
 
 class MissingValues(Plan):
-    """NaN in both arguments, for operators that then return the other. Where two NaN meet, any result is accepted."""
+    """NaN in both arguments, for operators that then return the other one. If both are NaN, any result is accepted."""
 
     name = "missing"
     phrase = "inputs included NaN"
@@ -96,7 +95,7 @@ class MissingValues(Plan):
 
     def applies(self, facts: CaseFacts) -> bool:
         two = facts.has_unbounded and len(facts.recipes) == 2 and all(map(is_normal, facts.recipes))
-        return two and _gives_the_other(facts.case.operator)
+        return two and _returns_the_other(facts.case.operator)
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
         return ~torch.isfinite(native)
@@ -108,12 +107,12 @@ class MissingValues(Plan):
 
 
 def _is_about_non_finite(facts: CaseFacts) -> bool:
-    """Whether the operator exists for NaN or infinities, or the case asks for them."""
+    """Whether the operator exists for NaN or infinities, or a recipe of the case contains them."""
     return facts.traits.about_non_finite or any(getattr(each.fill, "specials", False) for each in facts.filled)
 
 
 def _moves_or_compares(facts: CaseFacts) -> bool:
-    """Whether torch's own operator moves bits and does nothing else, or compares elements."""
+    """Whether torch's operator only moves values, or compares elements and returns booleans."""
     if facts.like is None:
         return False
     pointwise = is_pointwise(facts.like.call.case)
@@ -121,17 +120,17 @@ def _moves_or_compares(facts: CaseFacts) -> bool:
     return compares or facts.like.batch.reference.only_moves(facts.like.call)
 
 
-def _plant(call: DrawnCall, rng: PlanRng, table: Sequence[float]) -> None:
-    """Write into every tensor of a pointwise operator; of others into one tensor, since a value spoils many results."""
+def _plant(call: DrawnCall, rng: PlanRng, values_to_plant: Sequence[float]) -> None:
+    """Write into every tensor of a pointwise operator; else into one tensor, since one value spoils many results."""
     tensors = [tensor for tensor in call.tensors if tensor.view.numel() and is_unbounded(tensor.recipe)]
     if not is_pointwise(call.case):
         tensors = [rng.structure.choice(tensors)]
     for tensor in tensors:
-        plant_into(tensor, rng, lambda rng, _, count: rng.chosen(table, count), _EVERY)
+        plant_into(tensor, rng, lambda rng, _, count: rng.chosen(values_to_plant, count), _EVERY)
 
 
 def _share_infinities(call: DrawnCall) -> None:
-    """Copy the infinities of a tensor to one that it meets, so that an infinity is compared with an infinity."""
+    """Copy the infinities of one tensor to another of the same recipe, so that infinities are compared."""
     for one, other in itertools.combinations(call.tensors, 2):
         if may_take_from(one, other) and one.view.numel():
             values = other.view.expand(one.view.shape)
@@ -139,7 +138,7 @@ def _share_infinities(call: DrawnCall) -> None:
 
 
 @cache
-def _gives_the_other(operator: str) -> bool:
+def _returns_the_other(operator: str) -> bool:
     """Whether the operator returns 1 for NaN and 1, in either order."""
     missing, number = torch.tensor([math.nan]), torch.tensor([1.0])
     if not operators.traits(operator).pointwise:

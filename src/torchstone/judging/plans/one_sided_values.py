@@ -1,7 +1,8 @@
 """Input plans (special values written into test inputs): all values of one sign, where results are positions.
 
-A search for the largest value that begins at 0 is right wherever a value is above 0. A row of log-probabilities has
-none. Shifting all values would show it, too, but rounding could make two of them equal; a change of signs does not.
+A search for the maximum that begins with 0 is right for every row with a value above 0. A row of log-probabilities has
+none. Shifting all values would show the error too, but rounding could make two of them equal; a change of signs does
+not.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.case_facts import FLOATS, CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng
 
-_OF_MODEL = (torch.float32, torch.float64)
-"""Dtypes for models. In fewer bits two magnitudes may be equal, and a model need not return the first of equals."""
+_MODEL_DTYPES = (torch.float32, torch.float64)
+"""Dtypes for models. In narrower ones two magnitudes may be equal, and a model need not return the first of equals."""
 
 
 class Above(Plan):
-    """All values become their magnitudes."""
+    """All values become their absolute values."""
 
     name = "above"
     phrase = "no input was below 0"
@@ -40,7 +41,7 @@ class Above(Plan):
 
 
 class Below(Above):
-    """All values become their negative magnitudes."""
+    """All values become their negative absolute values."""
 
     name = "below"
     phrase = "no input was above 0"
@@ -50,7 +51,7 @@ class Below(Above):
 
 
 def _has_signs(recipe: schema.Tensor, model: bool) -> bool:
-    """Whether the tensor is drawn with values of either sign, in a dtype that keeps them apart."""
-    wanted = _OF_MODEL if model else FLOATS
+    """Whether the tensor is drawn with values of either sign, in a dtype for which this plan is used."""
+    wanted = _MODEL_DTYPES if model else FLOATS
     fits = isinstance(recipe.fill, schema.Normal) and operators.torch_dtype(recipe.dtype) in wanted
     return fits and math.prod(recipe.shape) > 1

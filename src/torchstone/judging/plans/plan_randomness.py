@@ -1,7 +1,7 @@
 """The random numbers of an input plan (special values written into test inputs), and which elements it overwrites.
 
-Drawn on the CPU, so that a plan is the same on every device. No place is written twice, so that the order of writes
-does not matter.
+They are drawn on the CPU, so that a plan is the same on every device. No element is written twice, so that the order of
+writes does not matter.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torchstone import schema
 from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
 
-_MOST = 4096
-"""Elements of a tensor that one plan writes to, at most."""
+_MOST_PLANTED = 4096
+"""Most elements of a tensor that one plan writes to."""
 LAST = 64
 """Elements at the end of a tensor that a kernel which works on whole blocks may leave out."""
 
@@ -24,7 +24,7 @@ class PlanRng:
     """The randomness of one plan, on the CPU: the same for every device."""
 
     def __init__(self, call: DrawnCall, recorded_name: str, *, distinct: bool) -> None:
-        """``recorded_name`` of the plan: a replay seeds the same randomness from it."""
+        """``recorded_name``: the plan's name in records, which seeds the randomness together with the call."""
         self.case = call.case
         self.distinct = distinct
         """Whether the plan must write no value twice."""
@@ -32,16 +32,19 @@ class PlanRng:
         self.values = torch.Generator().manual_seed(self.structure.getrandbits(63))
 
     def uniform(self, low: float, high: float, count: int) -> torch.Tensor:
+        """``count`` float64 numbers from [low, high)."""
         return torch.rand(count, generator=self.values, dtype=torch.float64) * (high - low) + low
 
     def below(self, high: int, count: int) -> torch.Tensor:
+        """``count`` integers from [0, high)."""
         return torch.randint(0, high, (count,), generator=self.values)
 
     def signs(self, count: int) -> torch.Tensor:
+        """``count`` numbers, each 1.0 or -1.0."""
         return self.below(2, count) * 2.0 - 1.0
 
     def chosen(self, table: Sequence[float], count: int) -> torch.Tensor:
-        """Any of these, each at most once if values must be distinct."""
+        """``count`` random entries of the table; if values must be distinct, each at most once, so perhaps fewer."""
         if not table:
             return torch.empty(0, dtype=torch.float64)
         values = torch.tensor(table, dtype=torch.float64)
@@ -51,7 +54,7 @@ class PlanRng:
 
 
 DrawValues = Callable[[PlanRng, DrawnTensor, int], torch.Tensor]
-"""Makes up to this many values for one tensor; fewer, or none, where fewer fit."""
+"""Draws up to ``count`` values for one tensor; fewer, or none, if fewer are possible."""
 
 
 def plant_where(
@@ -81,14 +84,15 @@ def elements(tensor: DrawnTensor) -> torch.Tensor:
 
 
 def count_of(target: torch.Tensor, every: int) -> int:
-    return min(max(1, target.numel() // every), _MOST)
+    """How many elements to write: one in ``every``, at least 1 and at most 4096."""
+    return min(max(1, target.numel() // every), _MOST_PLANTED)
 
 
 def places_in(target: torch.Tensor, count: int, rng: PlanRng) -> tuple[torch.Tensor, ...]:
-    """One place in each of ``count`` stretches of equal length."""
-    stretch = target.numel() // count
-    begin = rng.structure.randint(0, target.numel() - count * stretch)
-    flat = torch.arange(begin, begin + count * stretch, stretch) + rng.below(stretch, count)
+    """Indices of ``count`` elements: a random one in each of ``count`` consecutive parts of equal length."""
+    length = target.numel() // count
+    start = rng.structure.randint(0, target.numel() - count * length)
+    flat = torch.arange(start, start + count * length, length) + rng.below(length, count)
     return tuple(place.to(target.device) for place in unravelled(flat, target.shape))
 
 
@@ -102,9 +106,9 @@ def unravelled(flat: torch.Tensor, shape: Sequence[int]) -> list[torch.Tensor]:
 
 
 def place_extremes(target: torch.Tensor, extremes: torch.Tensor, rng: PlanRng) -> None:
-    """Write each of these to one of the last elements, half of the time one to the very last.
+    """Write each extreme to one of the last elements, with probability 1/2 one of them to the very last.
 
-    In a larger tensor, the first element may get one of them.
+    In a tensor of more than ``LAST`` elements, the first element may get one instead.
     """
     total = target.numel()
     count = min(len(extremes), total)

@@ -1,12 +1,12 @@
 """Input plans (special values written into test inputs): values at the ends of a stated range, and outside it.
 
-A suite states a range so that most answers are numbers: divisors from 1/8 to 8, probabilities between 0 and 1. The
-operator takes more: it divides by negative numbers, and defines the entropy of 0. Such values count against a kernel
-only where torch's own answer is finite. If elements depend on one another, all answers must be finite. Integers from
-0 on may be indices, so only pointwise operators and divisions get integers outside of a stated range.
+A suite states a range so that most results are finite: divisors from 1/8 to 8, probabilities between 0 and 1. The
+operator accepts more: it divides by negative numbers, and defines the entropy of 0. A difference counts against a
+kernel only where torch's own result is finite. If elements depend on one another, all of torch's results must be
+finite. Integers from 0 on may be indices, so only pointwise operators and divisions get integers outside of the range.
 
-Functions of mathematical physics are often written for positive arguments: these get the ends alone. Arguments of a
-backward pass are results of a forward pass: these get neither.
+Functions of mathematical physics are often written for positive arguments: these get only the ends of the range.
+Arguments of a backward pass are results of a forward pass: these get neither.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ from torchstone.judging.plans.case_facts import INTEGERS, CaseFacts, is_bounded,
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in
 
 _EVERY, _EVERY_POINTWISE = 4, 2
+"""One element in this many is planted."""
 _FRACTIONS = tuple(sign * 2.0**-k for k in (1, 2, 4, 6) for sign in (1.0, -1.0))
-"""Divisions by these are exact: no quotient comes to lie just above or below a whole number."""
-_PARTNERS = (0.0, 0.0, 0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, 1.5)
-"""Values for the other tensor of a pointwise operator, if it has no range: a negative number has a power only if the
-exponent is whole."""
+"""Division by these is exact: no quotient is rounded to just above or below an integer."""
+_OTHER_ARGUMENT_VALUES = (0.0, 0.0, 0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, 1.5)
+"""Values for another tensor of a pointwise operator, if it has no range. Powers of negative numbers are defined only
+for integer exponents."""
 _LARGE = (16.0, 40.0)
-_MOST_OF_MAX = 0.9
-"""Share of the exponent of the dtype's largest number: powers of two go up to there, and down to the inverse."""
-_MOST_OF_FLOAT64 = 0.45
-"""Bounds hold squares, and there is nothing wider to compute them in."""
-_LEAST_OF_HALF = -23
+"""Magnitudes of large values."""
+_EXPONENT_SHARE = 0.9
+"""Largest exponent of a power of two, as a share of that of the dtype's largest number. The smallest is minus that."""
+_FLOAT64_EXPONENT_SHARE = 0.45
+"""The same for float64: bounds contain squares, and no wider dtype can hold them."""
+_FLOAT16_LEAST_EXPONENT = -23
 """Exponent of two: the second smallest subnormal number of float16."""
 _LEAST_DIVISOR = 2
 """Divisors are at least this: the lowest integer divided by -1 ends the process on most CPUs, and 0 is refused."""
 
 
 class AtRangeEnds(Plan):
-    """0 and both ends of the range, at the same places of all tensors of one shape, so that zeros meet."""
+    """0 and both ends of the range, in the same elements of all tensors of one shape, so that zeros are combined."""
 
     name = "ends"
     phrase = "inputs included 0 and both ends of their stated range"
@@ -50,7 +52,7 @@ class AtRangeEnds(Plan):
     def applies(self, facts: CaseFacts) -> bool:
         if not _has_ranges(facts):
             return False
-        return facts.traits.for_positive or not (_has_counts(facts) or facts.traits.pointwise)
+        return facts.traits.for_positive or not (_has_any_integers(facts) or facts.traits.pointwise)
 
     def survives(self, facts: CaseFacts) -> bool:
         return is_pointwise(facts.whole_case)
@@ -59,7 +61,7 @@ class AtRangeEnds(Plan):
         return self.survives(facts) and super().among_timed(facts, on_host)
 
     def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
-        """Any result is right if elements depend on one another and torch gives NaN or infinity somewhere."""
+        """Any result is accepted if elements depend on one another and torch gives NaN or infinity somewhere."""
         return not is_pointwise(call.case) and not all(bool(torch.isfinite(each).all()) for each in native.values())
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
@@ -80,18 +82,18 @@ class AtRangeEnds(Plan):
 
     def _drawn(self, tensor: DrawnTensor, rng: PlanRng, count: int) -> torch.Tensor:
         recipe = tensor.recipe
-        if _is_counting(recipe, rng.case):
+        if _takes_any_integers(recipe, rng.case):
             return self._integers(tensor.view.dtype, recipe.fill, rng, count)
         if isinstance(recipe.fill, schema.Uniform) and is_bounded(recipe):
-            return self._around(recipe.fill, rng, count, tensor.view.dtype)
+            return self._range_values(recipe.fill, rng, count, tensor.view.dtype)
         if is_pointwise(rng.case) and is_unbounded(recipe):
-            return rng.chosen(_PARTNERS if not rng.distinct else (), count)
+            return rng.chosen(_OTHER_ARGUMENT_VALUES if not rng.distinct else (), count)
         return torch.empty(0)
 
     def _integers(self, dtype: torch.dtype, fill: schema.Fill, rng: PlanRng, count: int) -> torch.Tensor:
         return torch.empty(0)
 
-    def _around(self, fill: schema.Uniform, rng: PlanRng, count: int, dtype: torch.dtype) -> torch.Tensor:
+    def _range_values(self, fill: schema.Uniform, rng: PlanRng, count: int, dtype: torch.dtype) -> torch.Tensor:
         ends = _ends(fill)
         if rng.distinct:
             return rng.chosen(ends, min(count, len(ends)))
@@ -107,27 +109,27 @@ class OutsideRange(AtRangeEnds):
 
     def applies(self, facts: CaseFacts) -> bool:
         ranges = _has_ranges(facts)
-        return not (ranges and facts.traits.for_positive) and (ranges or _has_counts(facts))
+        return not (ranges and facts.traits.for_positive) and (ranges or _has_any_integers(facts))
 
     def _integers(self, dtype: torch.dtype, fill: schema.Fill, rng: PlanRng, count: int) -> torch.Tensor:
         return _any_integers(dtype, fill, rng, count)
 
-    def _around(self, fill: schema.Uniform, rng: PlanRng, count: int, dtype: torch.dtype) -> torch.Tensor:
-        at_ends = super()._around(fill, rng, count, dtype)
+    def _range_values(self, fill: schema.Uniform, rng: PlanRng, count: int, dtype: torch.dtype) -> torch.Tensor:
+        at_ends = super()._range_values(fill, rng, count, dtype)
         return at_ends if rng.distinct else _outside(fill, rng, count, dtype, at_ends)
 
 
 def _has_ranges(facts: CaseFacts) -> bool:
-    """Whether floating-point arguments have ranges that the operator itself does not need."""
+    """Whether some floating-point argument has a stated range that the operator itself does not need."""
     return any(map(is_bounded, facts.filled)) and not facts.traits.keeps_its_range
 
 
-def _has_counts(facts: CaseFacts) -> bool:
-    return any(_is_counting(recipe, facts.case) for recipe in facts.filled)
+def _has_any_integers(facts: CaseFacts) -> bool:
+    return any(_takes_any_integers(recipe, facts.case) for recipe in facts.filled)
 
 
 def _ends(fill: schema.Uniform) -> tuple[float, ...]:
-    """0, the ends of the range and the integers outside of it."""
+    """0, the ends of the range and the nearest integers outside of it."""
     low, high = fill.low, fill.high
     return tuple(dict.fromkeys((0.0, low, high, float(math.floor(low)), float(math.ceil(high)))))
 
@@ -139,36 +141,36 @@ def _outside(fill: schema.Uniform, rng: PlanRng, count: int, dtype: torch.dtype,
         rng.below(2, count) == 0, rng.chosen(_FRACTIONS, count), rng.uniform(*_LARGE, count) * rng.signs(count)
     )
     if is_pointwise(rng.case):
-        further = torch.where(rng.below(3, count) == 0, _of_any_order(rng, count, dtype), further)
+        further = torch.where(rng.below(3, count) == 0, _powers_of_two(rng, count, dtype), further)
     others = torch.where(rng.below(2, count) == 0, mirrored, further)
     # Where elements depend on one another, a single 0 could make every result infinite.
     return torch.where(rng.below(3, count) == 0, at_ends, others) if is_pointwise(rng.case) else others
 
 
-def _of_any_order(rng: PlanRng, count: int, dtype: torch.dtype) -> torch.Tensor:
-    """Powers of two, by which divisions are exact; of float16 also subnormal ones, which occur in practice."""
-    share = _MOST_OF_FLOAT64 if dtype is torch.float64 else _MOST_OF_MAX
+def _powers_of_two(rng: PlanRng, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Powers of two, by which division is exact; for float16 also subnormal ones, which occur in practice."""
+    share = _FLOAT64_EXPONENT_SHARE if dtype is torch.float64 else _EXPONENT_SHARE
     most = int(share * math.log2(torch.finfo(dtype).max))
-    least = _LEAST_OF_HALF if dtype is torch.float16 else -most
+    least = _FLOAT16_LEAST_EXPONENT if dtype is torch.float16 else -most
     return torch.exp2((rng.below(most - least + 1, count) + least).double()) * rng.signs(count)
 
 
 def _any_integers(dtype: torch.dtype, fill: schema.Fill, rng: PlanRng, count: int) -> torch.Tensor:
-    """About half near the stated range but negative, a quarter of any size, a quarter at the limits of the dtype."""
+    """Integers: about half negatives of the stated range, a quarter of any size, a quarter at the dtype's limits."""
     limits, divided = torch.iinfo(dtype), operators.traits(rng.case.operator).divides
     least = _LEAST_DIVISOR if divided else 0
     most = min(limits.max, max(least + 1, abs(getattr(fill, "high", 0))))
-    any_ = least + rng.below(limits.max - least, count)  # short of the largest, which is among the ends
+    of_any_size = least + rng.below(limits.max - least, count)  # below the largest, which is among the ends
     if dtype is torch.uint8:
-        return torch.where(rng.below(8, count) == 0, limits.max, any_)
+        return torch.where(rng.below(8, count) == 0, limits.max, of_any_size)
     near = -(least + rng.below(most - least, count))
     ends = torch.where(rng.below(2, count) == 0, limits.max, limits.min + (1 if divided else 0))
     kind = rng.below(4, count)
-    return torch.where(kind < 2, near, torch.where(kind == 2, any_ * rng.signs(count).long(), ends))
+    return torch.where(kind < 2, near, torch.where(kind == 2, of_any_size * rng.signs(count).long(), ends))
 
 
-def _is_counting(recipe: schema.Tensor, case: schema.Case) -> bool:
-    """Whether a suite draws integers from 0 on though the operator takes any: pointwise operators and divisions."""
+def _takes_any_integers(recipe: schema.Tensor, case: schema.Case) -> bool:
+    """Whether the integers are drawn from 0 on though the operator accepts any: pointwise operators and divisions."""
     traits = operators.traits(case.operator)
     return (
         isinstance(recipe.fill, schema.Integers)

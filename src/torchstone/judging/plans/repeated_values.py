@@ -1,14 +1,14 @@
 """Input plans (special values written into test inputs): few values, each many times, for argmax, sort, topk.
 
 Drawn values are distinct for operators like ``sort``, ``topk`` and ``median``, since torch does not promise which of
-equal values they mean. But it promises other things: no value gets lost, a stable sort keeps the order, argmax is the
-first, a search passes equal boundaries together. So all values of a tensor become a few of its own. The module
-:mod:`torchstone.judging.compare.ties` accepts every index that torch's promises allow.
+equal values their indices mean. But torch promises other things: no value gets lost, a stable sort keeps the order,
+``argmax`` returns the first, a search treats equal boundaries alike. So all values of a tensor become a few of its own.
+The module :mod:`torchstone.judging.compare.ties` accepts every index that torch's promises allow.
 
-In one of the plans the lowest of these few is -inf and the highest inf. Some whole rows are too, as in masked scores.
-A kernel that marks found values with an infinity, or pads with the largest number, finds it again.
+In one of the plans the lowest of these few values is -inf and the highest inf. Some whole rows become infinite too, as
+in masked scores. A kernel that marks found values with an infinity, or pads with the largest number, finds it again.
 
-Sorted arguments stay sorted: rows of boundaries become runs, and half of the searched values are found among them.
+Sorted arguments stay sorted: rows of boundaries become runs, and half of the searched values equal one of them.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from torchstone.judging.plans.case_facts import FLOATS, INTEGERS, CaseFacts
 from torchstone.judging.plans.first_of_ties import says_which_of_equals
 from torchstone.judging.plans.plan_randomness import PlanRng, elements, places_in
 
-_LEVELS = (3, 4, 5, 16)
-_SAMPLED = 64
-"""Elements that are sampled to find a few levels and the ranges of values that become each level."""
+_LEVEL_COUNTS = (3, 4, 5, 16)
+"""Numbers of different values, one of them chosen for each tensor."""
+_SAMPLED_ELEMENTS = 64
+"""Elements that are sampled to find these values (levels), and the range of values that each one replaces."""
 _ROWS_EVERY = 8
 _MOST_ROWS = 16
-_SORTED = ("sorted_sequence", "boundaries")
+"""One row in 8 becomes a single value, and one a copy of another row; of each kind at most 16."""
+_SORTED_ARGUMENTS = ("sorted_sequence", "boundaries")
 """Names of arguments that must be sorted."""
-_ORDERED = "sorter"
-"""Name of the argument that holds the sorted order of another: then neither may change."""
+_ORDER_ARGUMENT = "sorter"
+"""Name of the argument that holds the sorted order of another one: if given, neither may change."""
 _REPEATABLE = (*FLOATS, *INTEGERS)
 
 
@@ -52,21 +54,21 @@ class RepeatedValues(Plan):
         return not facts.traits.factorizes and _may_repeat(facts.case)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
-        ordered = _sorted_places(call.case)
-        for place in ordered:
+        sorted_positions = _sorted_positions(call.case)
+        for place in sorted_positions:
             _make_runs(call.tensors[place].view, rng)
         for place, tensor in enumerate(call.tensors):
-            if ordered and place not in ordered:
-                _find_among(tensor, call.tensors[ordered[0]].view, rng)
-            elif not ordered and _is_repeatable(tensor.recipe):
+            if sorted_positions and place not in sorted_positions:
+                _copy_from_sorted(tensor, call.tensors[sorted_positions[0]].view, rng)
+            elif not sorted_positions and _is_repeatable(tensor.recipe):
                 infinite = self._infinite and isinstance(tensor.recipe.fill, schema.Normal)
-                _level(elements(tensor), rng, infinite)
+                _reduce_to_levels(elements(tensor), rng, infinite)
                 if not overlaps(tensor.recipe):
                     _repeat_rows(tensor.view, rng, infinite)
 
 
 class RepeatedInfinities(RepeatedValues):
-    """The same with infinities among them."""
+    """As :class:`RepeatedValues`, with infinities among the few values."""
 
     name = "infinite"
     phrase = "inputs held only a few different values, inf and -inf among them"
@@ -75,16 +77,16 @@ class RepeatedInfinities(RepeatedValues):
 
     def applies(self, facts: CaseFacts) -> bool:
         normal = any(isinstance(each.fill, schema.Normal) and _is_repeatable(each) for each in facts.recipes)
-        return normal and _may_repeat(facts.case) and not _sorted_places(facts.case)
+        return normal and _may_repeat(facts.case) and not _sorted_positions(facts.case)
 
 
 def _may_repeat(case: schema.Case) -> bool:
-    """Whether some values may be made equal without making the call invalid. Only operators that return new tensors."""
+    """Whether some values may be made equal without making the call invalid. False for views and in-place operators."""
     traits = operators.traits(case.operator)
     if traits.pointwise or operators.is_view(case.operator) or operators.contract_of(case).mutated:
         return False
     if traits.has_index_arguments:
-        return bool(_sorted_places(case))
+        return bool(_sorted_positions(case))
     return any(_is_repeatable(recipe) for recipe in schema.tensors_of(case))
 
 
@@ -96,14 +98,14 @@ def _is_repeatable(recipe: schema.Tensor) -> bool:
     )
 
 
-def _sorted_places(case: schema.Case) -> list[int]:
+def _sorted_positions(case: schema.Case) -> list[int]:
     """Positions of the tensors that hold sorted rows, if no other argument says how they are sorted."""
     named = operators.named_arguments(case.operator, case.args, case.kwargs)
-    if any(name == _ORDERED and isinstance(argument, schema.Tensor) for name, argument in named):
+    if any(name == _ORDER_ARGUMENT and isinstance(argument, schema.Tensor) for name, argument in named):
         return []
     found, place = [], 0
     for name, argument in named:
-        if name in _SORTED and isinstance(argument, schema.Tensor) and _is_sorted(argument):
+        if name in _SORTED_ARGUMENTS and isinstance(argument, schema.Tensor) and _is_sorted(argument):
             found.append(place)
         place += operators.tensor_count(argument)
     return found
@@ -113,14 +115,14 @@ def _is_sorted(recipe: schema.Tensor) -> bool:
     return isinstance(recipe.fill, schema.SortedIntegers) and recipe.shape != () and recipe.shape[-1] > 1
 
 
-def _level(target: torch.Tensor, rng: PlanRng, infinite: bool) -> None:
-    """Split the values into ranges with about equally many elements; every element becomes its range's level."""
-    sample = target[places_in(target, min(_SAMPLED, target.numel()), rng)]
+def _reduce_to_levels(target: torch.Tensor, rng: PlanRng, infinite: bool) -> None:
+    """Split the values into ranges with about equally many elements; replace each element by its range's level."""
+    sample = target[places_in(target, min(_SAMPLED_ELEMENTS, target.numel()), rng)]
     sample = sample[torch.isfinite(sample)].sort().values
     if len(sample) < 2:
         return
-    count = min(rng.structure.choice(_LEVELS), max(2, len(sample) // 2))
-    ends = sample[[len(sample) * stretch // count for stretch in range(1, count)]]
+    count = min(rng.structure.choice(_LEVEL_COUNTS), max(2, len(sample) // 2))
+    ends = sample[[len(sample) * part // count for part in range(1, count)]]
     levels = sample[torch.randperm(len(sample), generator=rng.values)[:count].to(sample.device)]
     if infinite:
         levels[levels.argmin()], levels[levels.argmax()] = -math.inf, math.inf
@@ -128,7 +130,7 @@ def _level(target: torch.Tensor, rng: PlanRng, infinite: bool) -> None:
 
 
 def _repeat_rows(view: torch.Tensor, rng: PlanRng, infinite: bool) -> None:
-    """Some rows become a single value, perhaps infinite, and some become copies of other rows."""
+    """Fill some rows with a single value, perhaps infinite, and overwrite some with copies of other rows."""
     if view.dim() < 2 or len(view) < 4:
         return
     few = min(max(1, len(view) // _ROWS_EVERY), _MOST_ROWS)
@@ -139,23 +141,23 @@ def _repeat_rows(view: torch.Tensor, rng: PlanRng, infinite: bool) -> None:
 
 
 def _make_runs(view: torch.Tensor, rng: PlanRng) -> None:
-    """Runs of equal values: each element becomes the first of its run, so that rows stay sorted."""
+    """Make runs of equal values: each element becomes the first of its run, so that rows stay sorted."""
     length = view.shape[-1]
     count = rng.structure.randint(1, max(1, length // 2))
-    begins = torch.tensor([0, *sorted(rng.structure.sample(range(1, length), count))])
-    taken = begins[torch.bucketize(torch.arange(length), begins, right=True) - 1]
+    starts = torch.tensor([0, *sorted(rng.structure.sample(range(1, length), count))])
+    taken = starts[torch.bucketize(torch.arange(length), starts, right=True) - 1]
     view.copy_(view[..., taken.to(view.device)].clone())
 
 
-def _find_among(tensor: DrawnTensor, ordered: torch.Tensor, rng: PlanRng) -> None:
-    """Half of the searched values become values of the row that is searched, as far as the recipe allows them."""
+def _copy_from_sorted(tensor: DrawnTensor, sorted_positions: torch.Tensor, rng: PlanRng) -> None:
+    """Replace half of the searched values by values of the sorted row, as far as the recipe allows them."""
     view, fill = tensor.view, tensor.recipe.fill
-    rows_meet = ordered.dim() == 1 or ordered.shape[:-1] == view.shape[:-1]
-    if not (_is_repeatable(tensor.recipe) and rows_meet and view.dim()) or overlaps(tensor.recipe):
+    rows_match = sorted_positions.dim() == 1 or sorted_positions.shape[:-1] == view.shape[:-1]
+    if not (_is_repeatable(tensor.recipe) and rows_match and view.dim()) or overlaps(tensor.recipe):
         return
-    taken = rng.below(ordered.shape[-1], view.shape[-1]).to(view.device)
-    found = ordered[..., taken].to(view.dtype).expand(view.shape)
-    may = (rng.below(2, view.shape[-1]) == 0).to(view.device).expand(view.shape)
+    taken = rng.below(sorted_positions.shape[-1], view.shape[-1]).to(view.device)
+    found = sorted_positions[..., taken].to(view.dtype).expand(view.shape)
+    replaced = (rng.below(2, view.shape[-1]) == 0).to(view.device).expand(view.shape)
     if isinstance(fill, schema.Uniform | schema.Integers):
-        may = may & (found >= fill.low) & (found < fill.high)
-    view.copy_(torch.where(may, found, view))
+        replaced = replaced & (found >= fill.low) & (found < fill.high)
+    view.copy_(torch.where(replaced, found, view))

@@ -1,8 +1,8 @@
 """Input plan (special values written into test inputs): 0, small integers, halves, the call's own scalars.
 
 No drawn number equals a bound of ``hardtanh``, is half an integer, or equals the element of the other tensor. A kernel
-that is wrong there would agree. Written are also the representable numbers next to the call's scalars, and elements of
-one tensor into another that it is combined with.
+that is wrong there would agree. The plan also writes the representable numbers next to the call's scalars, and copies
+elements of one tensor into another that it is combined with.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from torchstone.judging.plans.complex_values import complex_numbers
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, places_in, plant_where
 
 _EVERY = 16
-"""One element in so many is planted, and at least one."""
-_EVERY_SHARED = 8
-_SMALL = tuple(sign * k / 2.0 for k in range(1, 14) for sign in (1.0, -1.0))
-"""Integers and halves."""
+"""One element in this many is planted, and at least one."""
+_EVERY_COPIED = 8
+"""One element in this many is copied from another tensor."""
+_SMALL_NUMBERS = tuple(sign * k / 2.0 for k in range(1, 14) for sign in (1.0, -1.0))
+"""Integers and halves from 0.5 to 6.5, of either sign."""
 
 
 class SimpleNumbers(Plan):
@@ -38,22 +39,22 @@ class SimpleNumbers(Plan):
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
         plant_where(call, rng, _numbers, _EVERY, takes_numbers)
-        _share(call, rng)
+        _copy_between_tensors(call, rng)
         plant_where(call, rng, complex_numbers, _EVERY, is_complex)
 
 
 def _numbers(rng: PlanRng, tensor: DrawnTensor, count: int) -> torch.Tensor:
-    """Half of them the case's own scalars or their neighbours in the dtype, half simple numbers."""
+    """Values to plant: half of them the case's own scalars or their neighbours in the dtype, half simple numbers."""
     dtype, fill = tensor.view.dtype, tensor.recipe.fill
     own = _within(fill, _own_numbers(rng.case, dtype))
     signed = operators.traits(rng.case.operator).tells_zero_signs
     zeros = [0.0, 0.0, -0.0, -0.0] if signed else [0.0, 0.0, 0.0, 0.0]
-    simple = _within(fill, [0.0, *_SMALL] if rng.distinct else [*zeros, *_SMALL])
-    some = count // 2 if own and simple else count if own else 0
-    some += rng.structure.randrange(2) if own and simple and count % 2 else 0
+    simple = _within(fill, [0.0, *_SMALL_NUMBERS] if rng.distinct else [*zeros, *_SMALL_NUMBERS])
+    own_count = count // 2 if own and simple else count if own else 0
+    own_count += rng.structure.randrange(2) if own and simple and count % 2 else 0
     if rng.distinct:
         simple = [value for value in simple if value not in own]
-    drawn = torch.cat([rng.chosen(own, some), rng.chosen(simple, count - some)])
+    drawn = torch.cat([rng.chosen(own, own_count), rng.chosen(simple, count - own_count)])
     return drawn[torch.randperm(len(drawn), generator=rng.values)]
 
 
@@ -84,7 +85,7 @@ def _scalars(arguments: Sequence[schema.Argument]) -> list[float]:
 
 
 def _within(fill: schema.Fill, numbers: Sequence[float]) -> list[float]:
-    """Those that the recipe allows. A range excludes its ends, which rounding could cross."""
+    """The numbers that the recipe allows. Both ends of a real range are left out: rounding could cross them."""
     match fill:
         case schema.Uniform(low=low, high=high):
             return [number for number in numbers if low < number < high]
@@ -94,14 +95,14 @@ def _within(fill: schema.Fill, numbers: Sequence[float]) -> list[float]:
             return list(numbers)
 
 
-def _share(call: DrawnCall, rng: PlanRng) -> None:
-    """Copy some elements between tensors that are combined element by element, also where one is broadcast."""
+def _copy_between_tensors(call: DrawnCall, rng: PlanRng) -> None:
+    """Copy some elements from one tensor to another that it broadcasts to."""
     for pair in itertools.combinations(call.tensors, 2):
-        ways = [(one, other) for one, other in (pair, pair[::-1]) if may_take_from(one, other)]
-        if ways:
-            one, other = rng.structure.choice(ways)
+        directions = [(one, other) for one, other in (pair, pair[::-1]) if may_take_from(one, other)]
+        if directions:
+            one, other = rng.structure.choice(directions)
             target = one.view if one.view.dim() else one.view.view(1)
-            places = places_in(target, count_of(target, _EVERY_SHARED), rng)
+            places = places_in(target, count_of(target, _EVERY_COPIED), rng)
             target[places] = other.view.expand(target.shape)[places]
 
 

@@ -16,13 +16,14 @@ from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements
 
 _EVERY_NEGATIVE = 4
 _EVERY_MARKED = 16
+"""One index in this many is planted."""
 
 
 class NegativeIndices(Plan):
-    """Indices that count from the end.
+    """Negative indices, which count from the end.
 
-    Some operators accept them on the CPU and write outside of their buffers on CUDA (``embedding_renorm_``). So on a
-    GPU only operators that promise to accept negative indices get them.
+    Some operators accept them on the CPU and write out of bounds on CUDA (``embedding_renorm_``). So on a GPU only
+    operators that promise to accept negative indices get them.
     """
 
     name = "negative"
@@ -43,7 +44,7 @@ class NegativeIndices(Plan):
         storages = [tensor.storage.clone() for tensor in call.tensors]
         for tensor, storage in zip(call.tensors, storages, strict=True):
             if isinstance(tensor.recipe.fill, schema.Integers) and may_be_index(tensor.recipe):
-                # Of the memory, not of the view: one that is expanded cannot be written to.
+                # The storage is changed, not the view: an expanded view cannot be written to.
                 storage.copy_(torch.where(storage < 0, storage + tensor.recipe.fill.high, storage))
         return storages
 
@@ -67,15 +68,15 @@ class MarkedIndices(Plan):
     policy = Policy(When.LARGE, gradients=True, factorizations=True, may_be_refused=True)
 
     def applies(self, facts: CaseFacts) -> bool:
-        return any(map(may_be_index, facts.filled)) and bool(_marks(facts.case))
+        return any(map(may_be_index, facts.filled)) and bool(_index_scalars(facts.case))
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
-        marks = _marks(call.case)
-        plant_where(call, rng, lambda rng, _, count: rng.chosen(marks, count), _EVERY_MARKED, may_be_index)
+        index_scalars = _index_scalars(call.case)
+        plant_where(call, rng, lambda rng, _, count: rng.chosen(index_scalars, count), _EVERY_MARKED, may_be_index)
 
 
-def _marks(case: schema.Case) -> list[float]:
-    """Integer arguments, defaults included, that stand for an index by their names."""
+def _index_scalars(case: schema.Case) -> list[float]:
+    """Values of the integer arguments, defaults included, whose names contain ``index`` or ``idx``."""
     declared = operators.resolve(case.operator)._schema.arguments
     given: dict[str, object] = {a.name: a.default_value for a in declared if a.has_default_value()}
     named = {a.name: value for a, value in zip(declared, case.args, strict=False)} | case.kwargs

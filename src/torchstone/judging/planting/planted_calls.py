@@ -1,9 +1,9 @@
 """Makes calls with planted values (special values that an input plan writes), and keeps those that torch accepts.
 
 An operator may refuse a planted value. So a planted call is made only if torch accepts it. Negative indices must also
-give the result of the indices that they stand for. On a GPU a value that an operator refuses may end the process: then
-the CPU tries it first. Whether a different answer is wrong is decided in
-:mod:`torchstone.judging.compare.reference_trust`.
+give the result of the indices that they stand for. On a GPU a value that an operator refuses may end the process. Such
+a call is tried on the CPU first. :mod:`torchstone.judging.compare.reference_trust` decides whether a different result
+is wrong.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from torchstone.judging.reference.unused_randomness import draws_nothing
 from torchstone.judging.same_values import same
 
 _HOST = torch.device("cpu")
-_MOST_ON_HOST = 1 << 18
-"""Most elements of a call that the CPU tries first; larger calls are left out."""
-_MOST_AMONG_TIMED = 8
+_MOST_TRIAL_ELEMENTS = 1 << 18
+"""Most elements of a call that is tried on the CPU first. Larger calls that need a trial are left out."""
+_MOST_PLANTED_CALLS = 8
 """Most planted calls in a checked block that looks like a timed one."""
-_ELEMENTS_AMONG_TIMED = 1 << 19
-"""Elements of all of them together."""
+_MOST_PLANTED_ELEMENTS = 1 << 19
+"""Most elements of all planted calls of such a block together."""
 
 
 def facts_of(case: schema.Case, like: Expected) -> CaseFacts:
-    """``like`` is a call with its expected result, of the case or of the case that it is a variant of."""
+    """The facts that plans need. ``like``: a call with its expected result, of this case or of its stated case."""
     return CaseFacts(case, tells_positions=_tells_positions(like), like=like)
 
 
 def planted_calls(usual: Expected, seed: int, *, non_finite: bool = False) -> list[Expected]:
-    """Planted calls of a case that torch takes, perhaps none. ``usual`` is any other call of it.
+    """Planted calls of a case that torch accepts, with their expected results; perhaps none.
 
-    ``non_finite``: and one with NaN and infinities, if the operator is pointwise.
+    ``usual`` is any other call of the case. ``non_finite``: also a call with NaN and infinities, if the operator is
+    pointwise.
     """
     planting = Planting(usual.batch.reference, usual, seed, non_finite=non_finite)
     usual.batch.reference.foresee(planting.calls)
@@ -59,10 +60,10 @@ class Planting:
     def __init__(
         self, reference: Reference, like: Expected, seed: int, *, non_finite: bool = False, most: int | None = None
     ) -> None:
-        """``like`` is a call of the case or of the one that it is a variant of: it tells what kinds of results it has.
+        """``like``: a call of the case, or of the stated case that it is a variant of. It shows the kinds of results.
 
-        Where results are drawn it must be one of the case itself. ``non_finite``: as :func:`planted_calls`. ``most``:
-        at most so many plans, any of those that apply.
+        If results are random, ``like`` must be a call of the case itself. ``non_finite``: as :func:`planted_calls`.
+        ``most``: most plans that are used, a random choice of those that apply.
         """
         self._reference = reference
         chosen = _chosen(reference, like, seed, non_finite)
@@ -72,7 +73,7 @@ class Planting:
         plans = [plan for plan in chosen if not plan.makes_own_call]
         drawn = draw_calls(reference.case, seed, len(plans), reference.device) if plans else []
         planted = [(plan, plan.plant(call)) for call, plan in zip(drawn, plans, strict=True)]
-        self._planted = [call for plan, call in planted if _is_taken(reference, plan, call)]
+        self._planted = [call for plan, call in planted if _passes_trial(reference, plan, call)]
 
     @property
     def calls(self) -> list[DrawnCall]:
@@ -97,7 +98,7 @@ def _chosen(reference: Reference, like: Expected, seed: int, non_finite: bool) -
 
 
 def plans_among_timed(usual: Expected, seed: int) -> list[Plan]:
-    """Plans for checked blocks that look like timed ones: those whose values torch accepts at any place.
+    """Plans for checked blocks that look like timed ones: those whose values torch accepts in every element.
 
     In these blocks the CPU does not try a call first, and no call can be left out.
     """
@@ -108,13 +109,14 @@ def plans_among_timed(usual: Expected, seed: int) -> list[Plan]:
 
 
 def plant_some(calls: Sequence[DrawnCall], plans: Sequence[Plan]) -> list[DrawnCall]:
-    """These calls with values planted into a few, chosen in secret. Only a few: comparing a planted call may take
-    long.
+    """The calls, with values planted into a few that are chosen by a secret random generator.
+
+    Only a few, because comparing a planted call may take long.
     """
-    chance, found = secrets.SystemRandom(), list(calls)
-    few = max(1, min(_MOST_AMONG_TIMED, _ELEMENTS_AMONG_TIMED // max(1, _elements(calls[0].case))))
-    for place in chance.sample(range(len(found)), min(few, len(found))):
-        found[place] = chance.choice(plans).plant(found[place])
+    secret_random, found = secrets.SystemRandom(), list(calls)
+    planted_count = max(1, min(_MOST_PLANTED_CALLS, _MOST_PLANTED_ELEMENTS // max(1, _elements(calls[0].case))))
+    for place in secret_random.sample(range(len(found)), min(planted_count, len(found))):
+        found[place] = secret_random.choice(plans).plant(found[place])
     return found
 
 
@@ -128,7 +130,7 @@ def _answered(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected
 
 
 def _is_compared_in_full(call: DrawnCall) -> bool:
-    """Whether every call of the plan is compared in full: the tolerance of usual values is too wide for small ones."""
+    """Whether the plan requires a full comparison: the tolerance for usual values is too wide for its small values."""
     plan = plan_of(call)
     return plan is not None and plan.policy.keeps_digits
 
@@ -138,9 +140,9 @@ def _elements(case: schema.Case) -> int:
 
 
 def _tells_positions(usual: Expected) -> bool:
-    """Whether results are positions: torch often leaves open which of equal values, or of several NaN, they mean.
+    """Whether results are positions, as of ``argmax``: torch often does not define which of equal values they mean.
 
-    Integers that a model counts in its buffers are not positions.
+    The same holds for several NaN. Integers that a model counts in its buffers are not positions.
     """
     operator = usual.call.case.operator
     return operators.traits(operator).leaves_ties_open or any(
@@ -150,28 +152,29 @@ def _tells_positions(usual: Expected) -> bool:
     )
 
 
-def _is_taken(reference: Reference, plan: Plan, call: DrawnCall) -> bool:
-    """Whether the CPU accepts values that an operator may refuse, and gives the result that the plan requires."""
+def _passes_trial(reference: Reference, plan: Plan, call: DrawnCall) -> bool:
+    """Whether the call needs no trial on the CPU, or torch accepts it there and gives the result the plan requires."""
     if not plan.needs_trial(call, reference.runs_on_host):
         return True
-    if _elements(call.case) > _MOST_ON_HOST:
+    if _elements(call.case) > _MOST_TRIAL_ELEMENTS:
         return False
     evaluator, other = Evaluator(call.case, _HOST), plan.same_as(call)
     try:
-        found = evaluator.native_on(_stacked([tensor.storage for tensor in call.tensors]), 1)
-        meant = found if other is None else evaluator.native_on(_stacked(other), 1)
+        found = evaluator.native_on(_on_host([tensor.storage for tensor in call.tensors]), 1)
+        required = found if other is None else evaluator.native_on(_on_host(other), 1)
     except ReferenceFailure:
         return False
-    return _same_results(found, meant)
+    return _same_results(found, required)
 
 
-def _stacked(storages: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _on_host(storages: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [storage.to(_HOST, copy=True).unsqueeze(0) for storage in storages]
 
 
 def _same_results(one: Evaluation | None, other: Evaluation | None) -> bool:
-    """Whether the returned tensors are the same. Written arguments are not compared: they may be the indices
-    themselves.
+    """Whether the returned tensors are the same.
+
+    Arguments that are written to are not compared: they may be the indices themselves.
     """
     if one is None or other is None:
         return False

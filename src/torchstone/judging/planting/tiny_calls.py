@@ -1,12 +1,12 @@
 """Makes calls whose values are all tiny, as gradients often are, for operators whose results scale with their inputs.
 
-``relu``, ``mul``, ``mm``, a sum: all arguments times 2**-k give the result times 2**-k, or 2**-2k. A kernel that takes
-small values for zero would agree on usual values. Such a call is not planted but an ordinary call of the same case with
-a smaller standard deviation, and its bound is as small. Other operators do not scale: ``elu`` computes ``exp(x) - 1``,
-a norm adds eps. There honest formulas lose all digits of tiny arguments. So torch's own result must first be a power of
-two times its result for usual values.
+For ``relu``, ``mul``, ``mm`` or a sum, arguments times 2**-k give the result times 2**-k or 2**-2k. A kernel that
+treats small values as zero would agree on usual values. Nothing is planted: it is an ordinary call of the same case
+with a smaller standard deviation, so its error bound is small too. Other operators do not scale: ``elu`` computes
+``exp(x) - 1``, a norm adds eps, and honest formulas lose all digits of tiny arguments. So the call is used only if
+torch's own result is a power of two times its result for usual values.
 
-Of a gradient only the cotangents are scaled: gradients are linear in them.
+For a gradient only the cotangents are scaled: gradients are linear in them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from torchstone.judging.plans.magnitudes import may_be_scaled
 from torchstone.judging.reference.case_reference import Reference
 from torchstone.judging.reference.expected import Expected
 
-_EXPONENTS = (0.25, 0.36)
-"""Share of the exponent of the dtype's largest number, from which the factor 2**-k is taken: squares stay normal."""
+_EXPONENT_SHARES = (0.25, 0.36)
+"""Range of k, as a share of the exponent of the dtype's largest number. Squares of the values stay normal numbers."""
 _MOST_EXPONENT = 200
-"""Largest k for float64, in which bounds are computed: squares of products of such small numbers must not be 0."""
-_NEAR = 1e-3
-"""How closely results must scale, as a share of the largest result."""
+"""Largest k, for float64. Bounds are computed in float64, where squares of products of the values must not be 0."""
+_SCALING_TOLERANCE = 1e-3
+"""Largest difference between the results after scaling, as a share of the largest result."""
 
 
 class TinyCall:
@@ -43,7 +43,7 @@ class TinyCall:
         self._reference.evaluator.foreseen = reference.evaluator.foreseen  # the operator is the same
         tiny = draw_call(case, seed, reference.device)
         self.calls = [] if case == reference.case else [tiny, _on_usual_scale(tiny, exponent)]
-        """The tiny call, and a call with the same values on the usual scale. Empty if nothing is scaled."""
+        """The tiny call, and a call with the same values times 2**k. Empty if no argument can be scaled."""
 
     def answered(self) -> list[Expected]:
         """The tiny call with its expected result, if torch's results scale; else nothing."""
@@ -55,13 +55,13 @@ class TinyCall:
             return []
         except operator_errors():
             return []
-        return [tiny] if usual and _keeps_a_factor(tiny.native, usual[0].native) else []
+        return [tiny] if usual and _are_scaled(tiny.native, usual[0].native) else []
 
 
 def _exponent(case: schema.Case, random_: random.Random) -> int:
     dtypes = [operators.torch_dtype(recipe.dtype) for recipe in schema.tensors_of(case) if may_be_scaled(recipe)]
     largest = min(math.log2(torch.finfo(dtype).max) for dtype in dtypes)
-    return min(_MOST_EXPONENT, round(largest * random_.uniform(*_EXPONENTS)))
+    return min(_MOST_EXPONENT, round(largest * random_.uniform(*_EXPONENT_SHARES)))
 
 
 def _scaled(case: schema.Case, exponent: int) -> schema.Case:
@@ -84,7 +84,7 @@ def _scaled_argument(argument: schema.Argument, exponent: int) -> schema.Argumen
 
 
 def _on_usual_scale(call: DrawnCall, exponent: int) -> DrawnCall:
-    """The same values times a power of two, where they were drawn narrower."""
+    """The call with the values that were scaled down multiplied by 2**exponent."""
     usual = schema.tensors_of(_scaled(call.case, exponent))
     storages = [
         (tensor.storage * 2.0**exponent if tensor.recipe != recipe else tensor.storage).unsqueeze(0)
@@ -93,14 +93,14 @@ def _on_usual_scale(call: DrawnCall, exponent: int) -> DrawnCall:
     return calls_on(call.case, storages, call.seed, 1, call.device)[0]
 
 
-def _keeps_a_factor(tiny: Tensors, usual: Tensors) -> bool:
-    """Whether torch's results are those of the same values on the usual scale, times a power of two."""
+def _are_scaled(tiny: Tensors, usual: Tensors) -> bool:
+    """Whether each of torch's results for tiny values is a power of two times its result for usual values."""
     if tiny.keys() != usual.keys():
         return False
-    return all(_is_factor(tiny[place], usual[place]) for place in tiny)
+    return all(_is_scaled(tiny[place], usual[place]) for place in tiny)
 
 
-def _is_factor(tiny: torch.Tensor, usual: torch.Tensor) -> bool:
+def _is_scaled(tiny: torch.Tensor, usual: torch.Tensor) -> bool:
     if tiny.shape != usual.shape or not usual.numel():
         return tiny.shape == usual.shape
     if not usual.is_floating_point():
@@ -110,4 +110,4 @@ def _is_factor(tiny: torch.Tensor, usual: torch.Tensor) -> bool:
     if not (math.isfinite(most) and math.isfinite(least) and most > 0.0 and least > 0.0):
         return most == least == 0.0
     factor = 2.0 ** round(math.log2(most / least))
-    return bool(((tiny * factor - usual).abs() <= _NEAR * most).all())
+    return bool(((tiny * factor - usual).abs() <= _SCALING_TOLERANCE * most).all())

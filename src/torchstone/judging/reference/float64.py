@@ -161,9 +161,11 @@ def allow_rounded_results(evaluator: Evaluator, wide: Sequence[torch.Tensor], sl
             slope.copy_(torch.where(slope > 0, torch.maximum(slope, floor), slope))
 
 
-def pieces(elements: int, device: torch.device) -> list[slice]:
-    """Slices of a flat tensor, each of at most the size that suits the device."""
+def pieces(elements: int, device: torch.device, rows: int = 1) -> list[slice]:
+    """Slices of a flat tensor, or of the columns of one with several rows: each of at most the size for the device."""
     size = piece_elements(device)
+    if device.type == "cpu":  # a device has memory for temporaries of several rows, and each piece costs launches
+        size = max(1, size // max(1, rows))
     return [slice(start, min(start + size, elements)) for start in range(0, elements, size)]
 
 

@@ -1,10 +1,10 @@
-"""Hidden variants with expanded arguments (stride 0): one slice in memory that is read as many.
+"""Hidden variants with expanded arguments (stride 0): all slices along a dimension share the same memory.
 
-Models often make such arguments (masks, positions, states of a beam search), and a kernel that assumes distinct memory
-for each slice is wrong for them. But a reduction over identical elements gives only rounding errors. So a dimension is
-expanded only if the operator treats each slice of it alike and separately. An experiment with torch's operator tells:
-if everything but one slice changes, the same slice of each result must stay the same. The first and the last slice are
-tried, because a running sum leaves one of them unchanged.
+Models often make such arguments (masks, positions, states of a beam search). A kernel that assumes distinct memory for
+each slice is wrong for them. But a reduction over identical elements gives only rounding errors. So a dimension is
+expanded only if the operator treats its slices alike and separately. This is tested by calling torch's operator: if
+everything but one slice changes, the same slice of each result must not change. The first and the last slice are
+tested, because a running sum leaves one of them unchanged.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from torchstone.errors import UsageError
 from torchstone.judging.same_values import elementwise_same, same
 from torchstone.judging.variants.memory import FILLS_PER_ELEMENT
 
-_MOST_TRIES = 4
+_MOST_TESTED_DIMENSIONS = 4
+"""Most dimensions of a case that are tested."""
 _SEED = 1
-"""Seed of the trial calls. The answer is remembered, so it must not depend on which job asks first."""
-_LEAST_ELEMENTS = 16
-"""Least elements of a slice of integer or boolean results: fewer stay the same by chance."""
-_FEW = 8
-"""Sizes below this are told apart when an answer is remembered; larger ones share it."""
-_ROUNDING = 2.0**-5
-"""Difference that another order of summation may cause, as a share of the largest element of a result."""
-_REMEMBERED = 1 << 14
+"""Seed of the test calls. The result is cached for all jobs, so it must not depend on which job comes first."""
+_LEAST_SLICE_ELEMENTS = 16
+"""Least elements of a slice of an integer or boolean result. A smaller slice may stay the same by chance."""
+_SMALL_SIZE = 8
+"""The cache key contains sizes below this. Of larger sizes it contains only which of them are equal."""
+_ROUNDING_SHARE = 2.0**-5
+"""Largest error that another order of summation may cause, as a share of the largest element of a result."""
+_MOST_CACHED_RESULTS = 1 << 14
+"""Most test results in the cache."""
 _CPU = torch.device("cpu")
 
 
@@ -46,45 +48,47 @@ class ArgumentDimension(NamedTuple):
 
 
 def expanded(case: schema.Case, random_: random.Random) -> schema.Case | None:
-    """The case with one dimension of an argument expanded, or several; None where the experiment does not allow it.
+    """The case with one or more dimensions of its arguments expanded; None if the test allows no dimension.
 
-    Pointwise operators get expanded arguments with other layouts (:mod:`torchstone.judging.variants.memory`). Views
-    compute nothing, operators that are given strides (``as_strided_copy``) have their own, and random results do not
-    repeat.
+    Also None for pointwise operators (:mod:`torchstone.judging.variants.memory` expands their arguments), for views,
+    for operators that take strides (``as_strided_copy``), and for random results, which do not repeat.
     """
     traits = operators.traits(case.operator)
     if traits.pointwise or traits.may_draw or traits.takes_strides or operators.is_view(case.operator):
         return None
-    places = _places(case)
+    candidates = _expandable_dimensions(case)
     found: list[ArgumentDimension] = []
-    for place in random_.sample(places, min(_MOST_TRIES, len(places))):
+    for target in random_.sample(candidates, min(_MOST_TESTED_DIMENSIONS, len(candidates))):
         wanted = random_.random() < 0.5
-        if (wanted or not found) and _is_apart(case, place):
-            found.append(place)
-    return _with(case, frozenset(found)) if found else None
+        if (wanted or not found) and _has_separate_slices(case, target):
+            found.append(target)
+    return _with_expanded(case, frozenset(found)) if found else None
 
 
 def is_read_by_its_strides(case: schema.Case, seed: int) -> bool:
-    """Whether torch itself accepts the case, and gives the same as on contiguous memory.
+    """Whether torch accepts the case and gives the same results as on contiguous memory.
 
-    Some of its operators ignore the stride 0 of an expanded bias (group norm on the CPU) and read what lies behind it.
+    Some of torch's operators ignore the stride 0 of an expanded bias (group norm on the CPU) and read the memory after
+    it. So other values are put there.
     """
     drawn = draw_call(case, seed, _CPU).tensors
-    followed = [
+    with_strides = [
         operators.view_of(torch.cat([each.storage, _other_values(each.recipe, seed).flatten()]), each.recipe)
         if each.recipe.strides is not None and 0 in each.recipe.strides
         else each.view.clone()
         for each in drawn
     ]
     try:
-        plain = _results(case, [each.view for each in drawn])
-        return all(_is_near(*pair) for pair in zip(_called(case, followed), plain, strict=True))
+        plain = _results_on_copies(case, [each.view for each in drawn])
+        return all(
+            _are_equal_but_for_rounding(*pair) for pair in zip(_results_of(case, with_strides), plain, strict=True)
+        )
     except (*OPERATOR_ERRORS, UsageError):
         return False
 
 
-def _places(case: schema.Case) -> list[ArgumentDimension]:
-    """Dimensions that may be expanded: those with several slices, of arguments that are only read."""
+def _expandable_dimensions(case: schema.Case) -> list[ArgumentDimension]:
+    """Dimensions that may be expanded: more than one slice, in an argument that the operator only reads."""
     written = operators.contract_of(case).mutated
     return [
         ArgumentDimension(position, dimension)
@@ -95,14 +99,14 @@ def _places(case: schema.Case) -> list[ArgumentDimension]:
     ]
 
 
-def _with(case: schema.Case, places: frozenset[ArgumentDimension]) -> schema.Case:
+def _with_expanded(case: schema.Case, candidates: frozenset[ArgumentDimension]) -> schema.Case:
     positions = iter(range(len(schema.tensors_of(case))))
 
     def change(argument: schema.Argument) -> schema.Argument:
         match argument:
             case schema.Tensor(shape=shape, strides=strides):
                 position = next(positions)
-                dimensions = [place.dimension for place in places if place.argument == position]
+                dimensions = [target.dimension for target in candidates if target.argument == position]
                 if not dimensions:
                     return argument
                 before = strides if strides is not None else operators.contiguous_strides(shape)
@@ -116,85 +120,87 @@ def _with(case: schema.Case, places: frozenset[ArgumentDimension]) -> schema.Cas
     return mapped(case, change)
 
 
-# Asking torch.
+# The test with torch's operator.
 
 
-class _Question(NamedTuple):
-    """The question whether slices are treated separately. Equal for cases that differ only in how large sizes are."""
+class _CacheKey(NamedTuple):
+    """Key of a cached test result. Equal for cases that differ only in large sizes."""
 
     form: tuple[object, ...]
-    place: ArgumentDimension
-    case: _Unseen
+    target: ArgumentDimension
+    case: _IgnoredInKey
 
 
-class _Unseen:
-    """A case to experiment with. All compare equal, so that a remembered answer of one holds for others of its form."""
+class _IgnoredInKey:
+    """The case to test. All instances are equal, so that the cache key depends on the case's form only."""
 
     def __init__(self, case: schema.Case) -> None:
         self.case = case
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Unseen)
+        return isinstance(other, _IgnoredInKey)
 
     def __hash__(self) -> int:
         return 0
 
 
-def _is_apart(case: schema.Case, place: ArgumentDimension) -> bool:
-    return _answer(_Question(tuple(_form(case)), place, _Unseen(case)))
+def _has_separate_slices(case: schema.Case, target: ArgumentDimension) -> bool:
+    return _cached_result(_CacheKey(tuple(_case_form(case)), target, _IgnoredInKey(case)))
 
 
-def _form(case: schema.Case) -> Iterator[object]:
-    """The case without its sizes: which of them are equal, to one another and to numbers, and which are small."""
+def _case_form(case: schema.Case) -> Iterator[object]:
+    """The case with each large size replaced by a number that says only which sizes and scalars equal it."""
     yield case.operator
     yield case.model
     names: dict[int, int] = {}
     for recipe in schema.tensors_of(case):
         yield recipe.dtype
-        yield tuple(size if size < _FEW else names.setdefault(size, _FEW + len(names)) for size in recipe.shape)
+        yield tuple(
+            size if size < _SMALL_SIZE else names.setdefault(size, _SMALL_SIZE + len(names)) for size in recipe.shape
+        )
     for argument in (*case.args, *case.kwargs.items()):
-        yield _plain_form(argument, names)
+        yield _argument_form(argument, names)
 
 
-def _plain_form(argument: object, names: dict[int, int]) -> object:
+def _argument_form(argument: object, names: dict[int, int]) -> object:
     match argument:
         case schema.Tensor():
             return "tensor"
         case schema.Scalar(value=int() as value):
             return argument, names.get(value)
         case schema.Sequence(items=items) | tuple(items):
-            return tuple(_plain_form(item, names) for item in items)
+            return tuple(_argument_form(item, names) for item in items)
         case _:
             return argument
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _answer(question: _Question) -> bool:
+@lru_cache(maxsize=_MOST_CACHED_RESULTS)
+def _cached_result(key: _CacheKey) -> bool:
     try:
-        return _ask(question.case.case, question.place)
+        return _test_slices(key.case.case, key.target)
     except (*OPERATOR_ERRORS, UsageError):
         return False
 
 
-def _ask(case: schema.Case, place: ArgumentDimension) -> bool:
-    recipe = schema.tensors_of(case)[place.argument]
-    last = recipe.shape[place.dimension] - 1
+def _test_slices(case: schema.Case, target: ArgumentDimension) -> bool:
+    recipe = schema.tensors_of(case)[target.argument]
+    last = recipe.shape[target.dimension] - 1
     views = [drawn.view for drawn in draw_call(case, _SEED, _CPU).tensors]
-    own = views[place.argument]
-    usual = _results(case, views)
+    own_values = views[target.argument]
+    original = _results_on_copies(case, views)
     for kept in (0, last):
         values = _other_values(recipe, seed=_SEED + 1 + kept)
-        values.select(place.dimension, kept).copy_(own.select(place.dimension, kept))
-        if not (values != own).any(place.dimension).all():
+        values.select(target.dimension, kept).copy_(own_values.select(target.dimension, kept))
+        if not (values != own_values).any(target.dimension).all():
             return False  # the values did not change everywhere else
-        changed = _results(case, [*views[: place.argument], values, *views[place.argument + 1 :]])
-        if not all(_stays(*pair, kept, last + 1) for pair in zip(usual, changed, strict=True)):
+        changed = _results_on_copies(case, [*views[: target.argument], values, *views[target.argument + 1 :]])
+        if not all(_keeps_slice(*pair, kept, last + 1) for pair in zip(original, changed, strict=True)):
             return False
     return True
 
 
 def _other_values(recipe: schema.Tensor, seed: int) -> torch.Tensor:
-    """Other valid values of the recipe, without the runs of equal values that drawn calls have."""
+    """Other values that the recipe allows, without the runs of equal values that drawn calls have."""
     source = torch.Generator().manual_seed(seed)
     values = torch.empty(recipe.shape, dtype=operators.torch_dtype(recipe.dtype))
     match recipe.fill:
@@ -208,12 +214,12 @@ def _other_values(recipe: schema.Tensor, seed: int) -> torch.Tensor:
             return values.bernoulli_(0.5, generator=source)
 
 
-def _results(case: schema.Case, views: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """What a call on plain copies of these returns and writes to."""
-    return _called(case, [view.clone(memory_format=torch.contiguous_format) for view in views])
+def _results_on_copies(case: schema.Case, views: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors that a call on contiguous copies of these returns and writes to."""
+    return _results_of(case, [view.clone(memory_format=torch.contiguous_format) for view in views])
 
 
-def _called(case: schema.Case, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _results_of(case: schema.Case, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     args, kwargs = operators.build_arguments(case, tensors, _CPU)
     with torch.no_grad():
         leaves = operators.flatten_outputs(operators.resolve(case.operator)(*args, **kwargs))
@@ -221,24 +227,26 @@ def _called(case: schema.Case, tensors: Sequence[torch.Tensor]) -> list[torch.Te
     return found + [tensors[position] for position in sorted(operators.contract_of(case).mutated)]
 
 
-def _is_near(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _are_equal_but_for_rounding(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two results are equal but for rounding errors."""
     if one.shape != other.shape or not is_continuous(one.dtype) or same(one, other):
         return one.shape == other.shape and same(one, other)
     largest = other.abs().nan_to_num(0.0, 0.0, 0.0).amax()
     off = torch.where(elementwise_same(one, other), 0.0, (one - other).abs())
-    return bool((off <= _ROUNDING * largest).all())
+    return bool((off <= _ROUNDING_SHARE * largest).all())
 
 
-def _stays(usual: torch.Tensor, changed: torch.Tensor, kept: int, size: int) -> bool:
+def _keeps_slice(original: torch.Tensor, changed: torch.Tensor, kept: int, size: int) -> bool:
     """Whether a result does not change at all, or along some dimension does not change at the kept slice."""
-    if usual.shape != changed.shape:
+    if original.shape != changed.shape:
         return False
-    if same(usual, changed):
+    if same(original, changed):
         return True
-    apart = [
+    unchanged_dimensions = [
         dimension
-        for dimension, length in enumerate(usual.shape)
-        if length == size and same(usual.select(dimension, kept), changed.select(dimension, kept))
+        for dimension, length in enumerate(original.shape)
+        if length == size and same(original.select(dimension, kept), changed.select(dimension, kept))
     ]
-    return bool(apart) and (is_continuous(usual.dtype) or usual.numel() // size >= _LEAST_ELEMENTS)
+    return bool(unchanged_dimensions) and (
+        is_continuous(original.dtype) or original.numel() // size >= _LEAST_SLICE_ELEMENTS
+    )

@@ -1,4 +1,4 @@
-"""Hidden variants on other memory: strides, gaps, offsets, permuted and expanded dimensions."""
+"""Hidden variants in other memory layouts: strides, gaps, offsets, permuted and expanded dimensions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILLS_PER_ELEMENT = (schema.Normal, schema.Uniform, schema.Integers, schema.Bool
 
 
 def on_plain_memory(case: schema.Case) -> schema.Case:
-    """With every tensor contiguous."""
+    """The case with every tensor contiguous."""
 
     def change(argument: schema.Argument) -> schema.Argument:
         match argument:
@@ -29,10 +29,10 @@ def on_plain_memory(case: schema.Case) -> schema.Case:
 
 
 def relaid(case: schema.Case, random_: random.Random) -> schema.Case:
-    """The stated sizes on other memory that torch's kernels read everywhere: the last dimension stays.
+    """The case with its tensors in other memory, but the last dimension with stride 1: all torch kernels read that.
 
-    Other dimensions are permuted, as those of attention heads are. Tensors that are only read also get rows further
-    apart; matrices always do. They do not begin at the start of their memory. Given values stay where they are.
+    The other dimensions are permuted, as those of attention heads are. Tensors that the operator only reads may also
+    get gaps between rows; matrices always do. Most tensors start at an offset. Tensors with given values do not change.
     """
     written = operators.contract_of(case).mutated
     position = -1
@@ -66,10 +66,10 @@ def _relaid_tensor(tensor: schema.Tensor, written: bool, random_: random.Random)
 
 
 def laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = False) -> schema.Case:
-    """Every tensor on other memory; ``scattered``: none of them contiguous, as far as a tensor can be otherwise.
+    """The case with every tensor in another memory layout; ``scattered``: none contiguous, as far as shapes allow.
 
-    Only arguments of pointwise operators that are not written to are expanded here. For other operators
-    :mod:`torchstone.judging.variants.expanded_memory` tests first whether that is sound.
+    Arguments are expanded here only if the operator is pointwise and does not write to them. For other operators
+    :mod:`torchstone.judging.variants.expanded_memory` tests first which arguments may be expanded.
     """
     written = operators.contract_of(case).mutated
     pointwise = operators.traits(case.operator).pointwise
@@ -93,10 +93,13 @@ def laid_out(case: schema.Case, random_: random.Random, *, scattered: bool = Fal
 def on_other_memory(
     tensor: schema.Tensor, random_: random.Random, *, expandable: bool = False, scattered: bool = False
 ) -> schema.Tensor:
-    """A random memory layout for this tensor.
+    """The tensor with a random offset and one of these memory layouts, at random.
 
-    Rows, or the other dense parts of its memory, lie further apart. Or its dimensions have another order, perhaps
-    further apart as well. Or it has a step of two, is shifted, or is expanded along one dimension.
+    - apart: gaps between rows, or between other dense parts;
+    - transposed: the dimensions in another order in memory, sometimes with gaps;
+    - stepped: all strides doubled;
+    - shifted: no change but the offset;
+    - expanded: one dimension with stride 0.
     """
     plain = operators.contiguous_strides(tensor.shape)
     layouts = [] if scattered and tensor.shape else ["shifted"]
@@ -124,7 +127,7 @@ def on_other_memory(
 
 
 def apart(case: schema.Case, random_: random.Random) -> schema.Case:
-    """Every tensor as if cut out of a larger one: ``x[:, :n]``, a chunk, one of q, k and v; a column, ``x[:, 0]``."""
+    """The case with each tensor laid out as a slice of a larger one: ``x[:, :n]``, a chunk, a column ``x[:, 0]``."""
 
     def change(argument: schema.Argument) -> schema.Argument:
         match argument:
@@ -142,7 +145,7 @@ def apart(case: schema.Case, random_: random.Random) -> schema.Case:
 
 
 def _padded(shape: tuple[int, ...], random_: random.Random) -> tuple[int, ...]:
-    """The sizes of a tensor that this one may be cut out of, mostly with longer rows. The first size stays."""
+    """The shape of a larger tensor that this one is a slice of: one size grows, mostly the last, never the first."""
     sizes = [max(1, size) for size in shape]
     inner = len(shape) - 1 if random_.random() < 0.75 else random_.randrange(1, len(shape))
     sizes[inner] += random_.choice((1, 3, 4, 8, sizes[inner]))

@@ -1,22 +1,23 @@
 """Hidden variants with unequal sizes where the given case has equal ones: a kernel may work for square matrices only.
 
-The operator decides which dimensions must agree. No table of operators is needed: ways to separate the places of one
-size are tried on torch's own operator, on zeros first, which takes microseconds. (Not on tensors without memory: many
-operators are written in Python there, and import torch's compiler.)
+A split divides the dimensions and integer arguments of one size into two groups, and gives one group another size. The
+operator decides which of them must stay equal. No table of operators is needed: splits are tried on torch's own
+operator, on zeros, which takes microseconds. (Meta tensors are not used: many operators are written in Python there,
+and import torch's compiler.)
 
-A case that torch accepts is separated further, so that one variant has as few equal sizes as possible. Numbers that
-equal the size follow either part, and ranges of indices are the smaller of the two. No part has a size of one, which
-would broadcast. If a list has one number several times (strides, paddings), one of them changes, if torch takes that.
+A split that torch accepts is split further, so that one variant has as few equal sizes as possible. Index ranges get
+the smaller of the two sizes. No group gets size 1, which would broadcast. In a list with repeated integers (strides,
+paddings), one of them changes, if torch accepts that.
 
-Operators that torch calls only internally leave shape checks to their callers, and would read beside their memory.
-These are tried only
+Operators that torch calls only internally leave shape checks to their callers, and could read out of bounds. These are
+tried only if one of these holds:
 
-- where nothing has to agree: one tensor, and no number that equals the size;
-- where each item of a list is processed separately;
-- where torch's iterators check: pointwise operators;
-- where the operator's decomposition, which does check, takes the same shapes.
+- no sizes must agree: there is one tensor, and no integer argument equals the size;
+- each item of a list is processed separately;
+- torch's iterators check shapes: pointwise operators;
+- the operator's decomposition, which does check, accepts the same shapes.
 
-``out=`` is left alone too, because it would get another shape.
+Operators with ``out=`` get no such variants, because the argument would get another shape.
 """
 
 from __future__ import annotations
@@ -33,59 +34,65 @@ from torchstone import operators, schema
 from torchstone.calls.enumeration_arguments import with_enumeration_arguments_of
 from torchstone.calls.reference_calls import OPERATOR_ERRORS
 
-_MOST_TRIES = 32
-_MOST_OF_A_SIZE = 16
-_ONE_SIZE_ONLY = 0.125
-"""Probability that only one size is separated: a kernel may be wrong for that and right where all sizes differ."""
-_FEW_PLACES = 5
-"""Up to this many places of one size, all ways to separate them are tried; of more places the likely ways first."""
-_WAYS_OF_A_LIST = 4
+_MOST_TRIES_PER_VARIANT = 32
+"""Most splits that are tried, and made, for one variant."""
+_MOST_TRIES_PER_SIZE = 16
+"""Most splits that are tried for one size."""
+_ONE_SPLIT_PROBABILITY = 0.125
+"""Probability of only one split: a kernel may be wrong then and right where all sizes differ."""
+_FEW_POSITIONS = 5
+"""Up to this many positions of one size, all splits may be tried; for more, the likely ones come first."""
+_MOST_TRIES_PER_LIST = 4
+"""Most changed forms of one list that are tried."""
 _CPU = torch.device("cpu")
 
 
 class SizePosition(NamedTuple):
-    """A dimension of a tensor argument, or (-1) a number among the arguments."""
+    """Where a case has a size: a dimension of a tensor argument, or an integer argument that equals it."""
 
     argument: int
-    """Which tensor, or which number."""
+    """Index of the tensor, or of the integer among those that equal the size."""
     dimension: int
+    """-1 for an integer."""
 
 
 class Parting(NamedTuple):
-    """One way to give some of the places of a size another one."""
+    """A split: the positions of a size that form one of the two groups."""
 
     size: int
     places: frozenset[SizePosition]
 
 
 def uneven(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """A variant with unequal sizes that torch accepts on zeros; empty if no size comes twice or none is accepted."""
+    """A variant with unequal sizes that torch accepts on zeros; empty if no size occurs twice or none is accepted."""
     if "out" in case.operator.rsplit(".", 1)[-1] or not any(0 not in t.shape for t in schema.tensors_of(case)):
         return []  # torch accepts any shape of empty tensors
-    found = _parted_as_far_as_possible(case, random_, 1 if random_.random() < _ONE_SIZE_ONLY else _MOST_TRIES)
+    found = _split_repeatedly(
+        case, random_, 1 if random_.random() < _ONE_SPLIT_PROBABILITY else _MOST_TRIES_PER_VARIANT
+    )
     found = _with_uneven_lists(found, random_)
     return [found] if found != case else []
 
 
 def _with_uneven_lists(case: schema.Case, random_: random.Random) -> schema.Case:
-    """In each list of whole numbers, one that comes twice changed by one, as far as torch takes it.
+    """The case with one of the repeated integers of each list changed by one, as far as torch accepts that.
 
-    Not where scales are stated beside the sizes that they make: torch believes both (:func:`with_another_scale`).
+    Nothing changes if scales are stated beside sizes: torch does not check both (:func:`with_another_scale`).
     """
     if _scales(case):
         return case
     for place, argument in enumerate(case.args):
-        ways = _uneven_ways(argument)
-        for other in random_.sample(ways, min(_WAYS_OF_A_LIST, len(ways))):
+        ways = _uneven_lists(argument)
+        for other in random_.sample(ways, min(_MOST_TRIES_PER_LIST, len(ways))):
             option = msgspec.structs.replace(case, args=(*case.args[:place], other, *case.args[place + 1 :]))
-            if _is_taken(option, with_numbers=True):
+            if _is_accepted(option, with_numbers=True):
                 case = option
                 break
     return case
 
 
-def _uneven_ways(argument: schema.Argument) -> list[schema.Argument]:
-    """The list with one more, or less, of a number that it has several times."""
+def _uneven_lists(argument: schema.Argument) -> list[schema.Argument]:
+    """Forms of a list of integers in which one that occurs several times is one larger or one smaller."""
     if not isinstance(argument, schema.Sequence):
         return []
     numbers = [item.value if isinstance(item, schema.Scalar) else None for item in argument.items]
@@ -100,9 +107,9 @@ def _uneven_ways(argument: schema.Argument) -> list[schema.Argument]:
 
 
 def more_and_fewer_keys(case: schema.Case, random_: random.Random) -> list[schema.Case]:
-    """Of causal attention: keys and values for another number of places than queries have, once more and once fewer.
+    """Causal attention with more keys and values than queries, and with fewer; empty for other operators.
 
-    :func:`uneven` has one of them by chance, and a mask that is aligned with the wrong end is right in the other.
+    :func:`uneven` makes at most one of the two, and a mask aligned with the wrong end may be right in that one.
     """
     given = dict(operators.named_arguments(case.operator, case.args, case.kwargs))
     key, value = given.get("key"), given.get("value")
@@ -134,7 +141,7 @@ def _scales(case: schema.Case) -> list[str]:
 
 
 def with_another_scale(case: schema.Case, random_: random.Random) -> schema.Case:
-    """One more of the results along one dimension, and the scale that makes it so, where scales are stated."""
+    """The case with one size of the result larger by one, and its scale changed to match; only if it states scales."""
     given, scales = dict(operators.named_arguments(case.operator, case.args, case.kwargs)), _scales(case)
     sizes = given.get("output_size")
     if not scales or not isinstance(sizes, schema.Sequence) or len(sizes.items) != len(scales):
@@ -152,20 +159,20 @@ def with_another_scale(case: schema.Case, random_: random.Random) -> schema.Case
     args = tuple(changed.get(names[place], argument) for place, argument in enumerate(case.args))
     kwargs = {name: changed.get(name, argument) for name, argument in case.kwargs.items()}
     option = msgspec.structs.replace(case, args=args, kwargs=kwargs)
-    return option if _takes_zeros(option) else case
+    return option if _accepts_zeros(option) else case
 
 
-def _parted_as_far_as_possible(case: schema.Case, random_: random.Random, most: int) -> schema.Case:
-    """The case separated at most ``most`` times."""
-    tries = _MOST_TRIES
+def _split_repeatedly(case: schema.Case, random_: random.Random, most: int) -> schema.Case:
+    """The case after at most ``most`` splits that torch accepts."""
+    tries = _MOST_TRIES_PER_VARIANT
     refused: set[int] = set()
-    while sizes := [size for size in _repeated(case) if size not in refused]:
+    while sizes := [size for size in _repeated_sizes(case) if size not in refused]:
         size = random_.choice(sizes)
         refused.add(size)
-        for parting in itertools.islice(_partings(case, size, random_), _MOST_OF_A_SIZE):
+        for parting in itertools.islice(_splits(case, size, random_), _MOST_TRIES_PER_SIZE):
             option = parted(case, parting, _two_sizes(size, random_))
             tries -= 1
-            if _is_taken(option, with_numbers=any(place.dimension < 0 for place in _places(case)[size])):
+            if _is_accepted(option, with_numbers=any(place.dimension < 0 for place in _positions_of_sizes(case)[size])):
                 case, most = option, most - 1
                 refused.discard(size)
                 break
@@ -176,24 +183,24 @@ def _parted_as_far_as_possible(case: schema.Case, random_: random.Random, most: 
     return case
 
 
-def _is_taken(case: schema.Case, *, with_numbers: bool) -> bool:
+def _is_accepted(case: schema.Case, *, with_numbers: bool) -> bool:
     """Whether torch accepts the case on zeros, and it is safe to try: internal operators do not check shapes."""
-    if not _keys_go_with_values(case):
+    if not _keys_match_values(case):
         return False
     traits = operators.traits(case.operator)
     if traits.pointwise or not (traits.is_internal or traits.is_backward):
-        return _takes_zeros(case)
+        return _accepts_zeros(case)
     if with_numbers or traits.is_backward:
         return False
     if traits.does_items_apart or len(schema.tensors_of(case)) == 1:
-        return _takes_zeros(case)
-    return _is_made_of_what_takes_it(case) and _takes_zeros(case)
+        return _accepts_zeros(case)
+    return _decomposition_accepts(case) and _accepts_zeros(case)
 
 
-def _keys_go_with_values(case: schema.Case) -> bool:
+def _keys_match_values(case: schema.Case) -> bool:
     """Whether attention has as many keys as values, and the same heads: torch does not check that.
 
-    With fewer values than keys it reads beside its memory. Fewer heads for keys it takes for grouped queries.
+    With fewer values than keys it reads out of bounds. It treats fewer heads of keys as grouped queries.
     """
     if not operators.traits(case.operator).attends:
         return True
@@ -201,7 +208,7 @@ def _keys_go_with_values(case: schema.Case) -> bool:
     return len(shapes) < 3 or (shapes[1][:-1] == shapes[2][:-1] and shapes[0][:-2] == shapes[1][:-2])
 
 
-def _is_made_of_what_takes_it(case: schema.Case) -> bool:
+def _decomposition_accepts(case: schema.Case) -> bool:
     from torch._decomp import decomposition_table
 
     decomposed = decomposition_table.get(operators.resolve(case.operator))
@@ -219,7 +226,7 @@ def _zeros(case: schema.Case) -> list[torch.Tensor]:
     return [torch.zeros(recipe.shape, dtype=operators.torch_dtype(recipe.dtype)) for recipe in schema.tensors_of(case)]
 
 
-def _takes_zeros(case: schema.Case) -> bool:
+def _accepts_zeros(case: schema.Case) -> bool:
     args, kwargs = operators.build_arguments(case, _zeros(case), _CPU)
     try:
         with torch.no_grad():
@@ -234,30 +241,34 @@ def _two_sizes(size: int, random_: random.Random) -> tuple[int, int]:
     return (size, other) if random_.random() < 0.5 else (other, size)
 
 
-def _repeated(case: schema.Case) -> list[int]:
-    """Sizes that more than one dimension has."""
-    return [size for size, found in _places(case).items() if size > 1 and sum(p.dimension >= 0 for p in found) > 1]
+def _repeated_sizes(case: schema.Case) -> list[int]:
+    """Sizes above 1 that more than one dimension has."""
+    return [
+        size
+        for size, found in _positions_of_sizes(case).items()
+        if size > 1 and sum(p.dimension >= 0 for p in found) > 1
+    ]
 
 
-def _partings(case: schema.Case, size: int, random_: random.Random) -> Iterator[Parting]:
-    """Ways to part the places of a size, in any order; of many places the likely ones first."""
-    places = _places(case)[size]
+def _splits(case: schema.Case, size: int, random_: random.Random) -> Iterator[Parting]:
+    """Splits of the positions of a size, in random order; if there are many positions, likely splits come first."""
+    places = _positions_of_sizes(case)[size]
     first, *others = places
-    if len(places) <= _FEW_PLACES:
+    if len(places) <= _FEW_POSITIONS:
         chosen = [set(some) for count in range(len(others)) for some in itertools.combinations(others, count)]
         ways = [{first, *some} for some in chosen]
     else:
-        ways = [way for way in _likely(case, places) if 0 < len(way) < len(places)]
+        ways = [way for way in _likely_splits(case, places) if 0 < len(way) < len(places)]
     yield from (Parting(size, frozenset(way)) for way in random_.sample(ways, len(ways)))
-    while len(places) > _FEW_PLACES:
+    while len(places) > _FEW_POSITIONS:
         way = {place for place in places if random_.random() < 0.5}
         if 0 < len(way) < len(places):
             yield Parting(size, frozenset(way))
 
 
-def _likely(case: schema.Case, places: Sequence[SizePosition]) -> list[set[SizePosition]]:
-    """A single place, all with the same dimension or of the same tensor or of the same items of lists."""
-    items = _items(case)
+def _likely_splits(case: schema.Case, places: Sequence[SizePosition]) -> list[set[SizePosition]]:
+    """Groups: one position, or all of one dimension, of one tensor, or of one index in lists of tensors."""
+    items = _positions_in_lists(case)
     dimensions = [place for place in places if place.dimension >= 0]
     numbers = {place for place in places if place.dimension < 0}
     ways = [{place} for place in dimensions]
@@ -267,8 +278,8 @@ def _likely(case: schema.Case, places: Sequence[SizePosition]) -> list[set[SizeP
     return [each for way in ways for each in ([way, way | numbers] if numbers else [way])]
 
 
-def _items(case: schema.Case) -> list[int]:
-    """For each tensor, which one of its list it is; 0: of none, or the first."""
+def _positions_in_lists(case: schema.Case) -> list[int]:
+    """For each tensor, its index in its list of tensors; 0 if it is in none."""
     found: list[int] = []
     for argument in (*case.args, *case.kwargs.values()):
         found += range(operators.tensor_count(argument))
@@ -276,7 +287,7 @@ def _items(case: schema.Case) -> list[int]:
 
 
 def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schema.Case:
-    """The size is one of ``sizes`` in the places of the parting and the other in the rest."""
+    """The case with the first of ``sizes`` at the positions of the split, and the second at the others."""
     inside, outside = sizes
     numbers = tensors = -1
 
@@ -285,10 +296,10 @@ def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schem
         match argument:
             case schema.Tensor(shape=shape, fill=fill):
                 tensors += 1
-                here = [SizePosition(tensors, dimension) in parting.places for dimension in range(len(shape))]
+                in_group = [SizePosition(tensors, dimension) in parting.places for dimension in range(len(shape))]
                 new = tuple(
                     (inside if own else outside) if size == parting.size else size
-                    for size, own in zip(shape, here, strict=True)
+                    for size, own in zip(shape, in_group, strict=True)
                 )
                 if isinstance(fill, schema.Integers | schema.SortedIntegers):
                     reaches_further = fill.low < min(sizes) < fill.high <= parting.size
@@ -307,25 +318,25 @@ def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schem
     return with_enumeration_arguments_of(case, msgspec.structs.replace(case, args=args, kwargs=kwargs))
 
 
-def _places(case: schema.Case) -> Mapping[int, list[SizePosition]]:
-    """Size -> where it stands. Numbers are counted among those that equal the same size."""
+def _positions_of_sizes(case: schema.Case) -> Mapping[int, list[SizePosition]]:
+    """Size -> its positions."""
     found: dict[int, list[SizePosition]] = {}
     for position, tensor in enumerate(schema.tensors_of(case)):
         for dimension, size in enumerate(tensor.shape):
             found.setdefault(size, []).append(SizePosition(position, dimension))
-    for number in _numbers((*case.args, *case.kwargs.values())):
+    for number in _integers_in((*case.args, *case.kwargs.values())):
         if number in found:
             count = sum(place.dimension < 0 for place in found[number])
             found[number].append(SizePosition(count, -1))
     return found
 
 
-def _numbers(arguments: tuple[schema.Argument, ...]) -> list[int]:
+def _integers_in(arguments: tuple[schema.Argument, ...]) -> list[int]:
     numbers: list[int] = []
     for argument in arguments:
         match argument:
             case schema.Sequence(items=items):
-                numbers += _numbers(items)
+                numbers += _integers_in(items)
             case schema.Scalar(value=int() as value) if not isinstance(value, bool):
                 numbers.append(value)
             case _:

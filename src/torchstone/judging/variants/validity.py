@@ -1,4 +1,4 @@
-"""Tests on the CPU whether torch accepts a variant, and whether its results are as often finite as another's."""
+"""Tests on the CPU whether torch accepts a variant, and compares the counts of finite results of two variants."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _CPU = torch.device("cpu")
 
 
 def is_valid(case: schema.Case, seed: int) -> bool:
-    """Whether torch accepts the case with drawn values, and with the largest indices and full masks."""
-    return _tried(case, seed) is not None
+    """Whether torch accepts the case with drawn values, and also with the largest indices and all-True masks."""
+    return _accepted_results(case, seed) is not None
 
 
 def is_as_finite_as(case: schema.Case, other: schema.Case, seed: int) -> bool:
-    """Whether both have results of the same shapes and dtypes, and the first no fewer that are finite."""
-    one, two = _tried(case, seed), _tried(other, seed)
+    """Whether both results have the same shapes and dtypes, and ``case`` has at least as many finite elements."""
+    one, two = _accepted_results(case, seed), _accepted_results(other, seed)
     if one is None or two is None or one.tensors.keys() != two.tensors.keys():
         return False
     return all(_is_as_finite(tensor, two.tensors[place]) for place, tensor in one.tensors.items())
 
 
-def _tried(case: schema.Case, seed: int) -> Evaluation | None:
-    """The results on the CPU, if torch accepts the case also with the largest indices and full masks; else None."""
-    if _ends_the_process(case):
+def _accepted_results(case: schema.Case, seed: int) -> Evaluation | None:
+    """The results on the CPU; None if torch refuses the case, or refuses the largest indices and all-True masks."""
+    if _would_end_the_process(case):
         return None
     found: Evaluation | None = None
     with warnings.catch_warnings():
@@ -45,8 +45,8 @@ def _tried(case: schema.Case, seed: int) -> Evaluation | None:
     return found
 
 
-def _ends_the_process(case: schema.Case) -> bool:
-    """Whether it must not even be tried: torch's attention on the CPU divides by its sizes (SIGFPE)."""
+def _would_end_the_process(case: schema.Case) -> bool:
+    """Whether the case must not even be tried: torch's attention on the CPU divides by sizes (SIGFPE for 0)."""
     return operators.traits(case.operator).attends and any(0 in recipe.shape for recipe in schema.tensors_of(case))
 
 
@@ -56,7 +56,7 @@ def _is_as_finite(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _with_largest_values(case: schema.Case) -> schema.Case:
-    """The case with every index as large as allowed and every mask full (``masked_scatter`` then needs most values)."""
+    """The case with the largest index everywhere and masks all True (``masked_scatter`` then needs most values)."""
 
     def largest(argument: schema.Argument) -> schema.Argument:
         match argument:

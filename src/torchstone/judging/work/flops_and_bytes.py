@@ -1,9 +1,9 @@
 """Counts the bytes that any kernel must move for a case, and its arithmetic operations.
 
-Counted from the case and torch's own operator on tensors without memory (the meta device), never from a candidate. So
-a candidate cannot come closer to the limit by doing less, or seem busier by doing more. Everything here is a lower
-bound, as far as torch's schema tells. Work that depends on the values (which rows an index touches) is bounded by the
-size of the result.
+They are counted from the case and torch's own operator on tensors without memory (the meta device), never from a
+candidate. So a candidate cannot come closer to the device's limit by doing less, or raise its rate by doing more. All
+counts are lower bounds, as far as torch's schema tells. Work that depends on the values (which rows an index selects)
+is bounded by the size of the result.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from torchstone import model_operators, operators, schema
 from torchstone.calls.attention_flops import attention_formulas
 from torchstone.calls.reference_calls import OPERATOR_ERRORS
 
-_INCOMING = ("src", "source", "values", "index")
+_INCOMING_ARGUMENTS = ("src", "source", "values", "index")
 """Names of the argument that holds the incoming values of an indexed write, best first."""
-_REAL_PER_COMPLEX = 4
+_REAL_PRODUCTS_PER_COMPLEX = 4
 """A complex product and sum take four real products and four real sums; torch's formulas count one of each."""
 
 
 class Work(NamedTuple):
-    """What one call of a case must do at least."""
+    """The least work of one call of a case."""
 
     read_bytes: int
-    """Of every argument that is read, each element once."""
+    """Bytes of every argument that is read, each element once."""
     written_bytes: int
-    """Of every new result and every argument that is written to, each element once."""
+    """Bytes of every new result and every argument that is written to, each element once."""
     updated_bytes: int
     """Bytes that are read and written in the same place; both other counts include them."""
     flops: int
     flops_counted: schema.FlopCount
     dtype: str | None
-    """Of the arithmetic: the widest floating-point dtype among the tensors; None without any."""
+    """Dtype of the arithmetic: the widest floating-point dtype among the tensors; None if there is none."""
 
 
 _NO_WORK = Work(0, 0, 0, 0, "none", None)
 
 
 def work_of(case: schema.Case, new: Sequence[torch.Tensor] | None = None) -> Work:
-    """Count the work of a case. Depends on nothing but the case and the version of torch.
+    """Count the work of a case. The counts depend only on the case and the version of torch.
 
-    `new` are torch's own results in memory of their own, if there are any. Only their shapes are used. They save a
-    call on the meta device, whose first use in a process takes seconds.
+    ``new``: torch's own results in new memory, if the caller has them. Only their shapes are used. They save a call on
+    the meta device, whose first use in a process takes seconds.
     """
     if operators.is_view(case.operator):
         return _NO_WORK
@@ -53,12 +53,12 @@ def work_of(case: schema.Case, new: Sequence[torch.Tensor] | None = None) -> Wor
     tensors = list(_tensors(case))
     changed = [tensor for argument, tensor in tensors if _is_written(argument)]
     if results is not None and not results and not changed and _returns_tensors(case):
-        return _NO_WORK  # a view or the argument itself, as it came
+        return _NO_WORK  # a view, or the argument itself without a change
     leaves = list(results or ())
     new_elements = sum(distinct_elements(leaf.shape, leaf.stride()) for leaf in leaves)
     changed_elements = _changed_elements(case, tensors)
     read = sum(_read_bytes(case, argument, tensor, new_elements, changed_elements) for argument, tensor in tensors)
-    written = 0 if _leaves_unwritten(case) else sum(_nbytes(leaf) for leaf in leaves)
+    written = 0 if _returns_unwritten_memory(case) else sum(_nbytes(leaf) for leaf in leaves)
     written += sum(min(_elements(tensor), changed_elements) * _itemsize(tensor) for tensor in changed)
     updated = sum(
         _read_bytes(case, argument, tensor, new_elements, changed_elements)
@@ -73,7 +73,7 @@ def work_of(case: schema.Case, new: Sequence[torch.Tensor] | None = None) -> Wor
 
 
 def distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Places in memory behind a view: a dimension of stride zero is the same memory again, and so is an overlap."""
+    """Number of different memory elements of a view: stride 0 or an overlap uses the same memory several times."""
     if 0 in shape:
         return 0
     places = span = 1
@@ -97,7 +97,7 @@ def _itemsize(tensor: schema.Tensor) -> int:
 
 
 def _tensors(case: schema.Case) -> Iterator[tuple[Any, schema.Tensor]]:
-    """Every tensor of the call with the argument of torch's schema that it is, or is part of."""
+    """Every tensor of the call, with its argument in torch's schema (the list's, for a tensor in a list)."""
     for index, argument in enumerate(operators.resolve(case.operator)._schema.arguments):
         recipe = case.args[index] if index < len(case.args) else case.kwargs.get(argument.name)
         yield from ((argument, tensor) for tensor in _flattened(recipe))
@@ -115,8 +115,8 @@ def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
 
 
-def _leaves_unwritten(case: schema.Case) -> bool:
-    """Whether the operator only asks for memory: ``empty_like``, ``new_empty_strided`` …"""
+def _returns_unwritten_memory(case: schema.Case) -> bool:
+    """Whether the operator only allocates memory: ``empty_like``, ``new_empty_strided`` …"""
     return operators.traits(case.operator).asks_for_memory
 
 
@@ -125,12 +125,12 @@ def _returns_tensors(case: schema.Case) -> bool:
 
 
 def _changed_elements(case: schema.Case, tensors: Sequence[tuple[Any, schema.Tensor]]) -> int:
-    """Of an argument that is written to, how many elements must be touched."""
+    """How many elements of the written arguments must change."""
     whole = sum(_elements(tensor) for argument, tensor in tensors if _is_written(argument))
     if not operators.traits(case.operator).writes_by_index:
         return whole
     sizes = {argument.name: _elements(tensor) for argument, tensor in tensors}
-    return min(whole, next((sizes[name] for name in _INCOMING if name in sizes), whole))
+    return min(whole, next((sizes[name] for name in _INCOMING_ARGUMENTS if name in sizes), whole))
 
 
 def _read_bytes(case: schema.Case, argument: Any, tensor: schema.Tensor, new: int, changed: int) -> int:
@@ -139,7 +139,7 @@ def _read_bytes(case: schema.Case, argument: Any, tensor: schema.Tensor, new: in
     if _is_written(argument):
         elements = 0 if argument.is_out or traits.overwrites else min(elements, changed)
     elif name.endswith("_like") or name.startswith("new_"):
-        elements = 0  # only its shape is looked at
+        elements = 0  # only its shape is used
     elif name.endswith("_copy") or (traits.reads_by_index and argument.name in ("self", "weight", "input")):
         elements = min(elements, new)
     return elements * _itemsize(tensor)
@@ -155,32 +155,32 @@ def _arithmetic_dtype(tensors: Sequence[schema.Tensor], new: Sequence[torch.Tens
 def _flops(
     case: schema.Case, leaves: Sequence[torch.Tensor], elements: int, dtype: str | None
 ) -> tuple[int, schema.FlopCount]:
-    """Operations by formula, or one for each element of the result of a pointwise operator."""
+    """Number of operations, and how it is counted: by a formula, or one per result element of a pointwise operator."""
     if not elements:
         return 0, "none"
     if dtype is None:
-        return 0, "unknown" if _takes_more_than_a_pass(case) else "none"
+        return 0, "unknown" if _computes_more_than_one_pass(case) else "none"
     if operators.traits(case.operator).pointwise:
         return (0, "none") if operators.traits(case.operator).copies else (elements, "pointwise")
     formula = _flops_by_formula(case, leaves)
     if not formula:
-        return 0, "unknown" if formula is None or _takes_more_than_a_pass(case) else "none"
+        return 0, "unknown" if formula is None or _computes_more_than_one_pass(case) else "none"
     is_complex = any(operators.torch_dtype(tensor.dtype).is_complex for tensor in schema.tensors_of(case))
-    return formula * (_REAL_PER_COMPLEX if is_complex else 1), "formula"
+    return formula * (_REAL_PRODUCTS_PER_COMPLEX if is_complex else 1), "formula"
 
 
-def _takes_more_than_a_pass(case: schema.Case) -> bool:
-    """Whether the operator does so much with each element that the bytes it moves say nothing about its time."""
+def _computes_more_than_one_pass(case: schema.Case) -> bool:
+    """Whether the operator computes so much per element that its bytes say nothing about its time."""
     traits = operators.traits(case.operator)
     return traits.makes_several_passes or traits.factorizes
 
 
 def _flops_by_formula(case: schema.Case, leaves: Sequence[torch.Tensor]) -> int | None:
-    """By torch's own formulas and ours for attention. A composed operator counts for the operators it is composed of.
+    """Operations by torch's formulas, and Torchstone's for attention. 0: no formula.
 
-    None: there is a formula, but not for these arguments.
+    A composed operator counts for the operators that it is composed of. None: the formula fails for these arguments.
     """
-    from torch.utils.flop_counter import FlopCounterMode, flop_registry  # a fifth of a second that few cases need
+    from torch.utils.flop_counter import FlopCounterMode, flop_registry  # slow (0.2 s); few cases need it
 
     overload = operators.resolve(case.operator)
     host = model_operators.host_of(case)
@@ -205,9 +205,7 @@ def _flops_by_formula(case: schema.Case, leaves: Sequence[torch.Tensor]) -> int 
 
 
 def _results_without_memory(case: schema.Case) -> list[torch.Tensor] | None:
-    """What torch's operator makes of tensors of the meta device; None if their shapes depend on values, or there
-    is none.
-    """
+    """New results of torch's operator on the meta device; None if their shapes depend on values, or it has none."""
     given, args, kwargs = _arguments_without_memory(case)
     try:
         with torch.no_grad():
