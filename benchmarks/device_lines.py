@@ -22,6 +22,11 @@ TINY_NS = 10_000.0
 """Device time of a call: up to this a case is tiny."""
 MOST_FAILED_AGAIN = 24
 """Failed tests that are run again, alone."""
+MEMORY_TESTS = (
+    "tests/gpu/test_gpu_memory_shortage.py",
+    "tests/gpu/test_gpu_harness.py::test_sides_that_do_not_fit_together_run_one_after_the_other",
+)
+"""Tests that fill the device's memory. Tests beside them would fail for lack of it."""
 KERNELBENCH_ENDING_SECONDS = 45.0
 """For the benchmark of KernelBench to end its run and to print: its own limit is by so much shorter."""
 
@@ -145,9 +150,17 @@ def tests(setting: Setting, folder: Path) -> Sequence[str]:
     """Test files side by side: most time goes to compilers. What is timed takes turns on the device."""
     what = ["tests/test_errors.py", "-m", "not slow"] if setting.is_brief else ["tests/gpu", "-m", "gpu"]
     many = [] if setting.is_brief else ["--numprocesses", "5", "--dist", "loadfile", "-p", "no:benchmark"]
-    # Their two lines are lines of their own.
-    without = ["--ignore", "tests/gpu/test_gpu_rollouts.py"]
+    # The rollouts are two lines of their own, and so are the tests that fill the memory.
+    without = ["--ignore", "tests/gpu/test_gpu_rollouts.py", *(f"--deselect={name}" for name in MEMORY_TESTS)]
     return [sys.executable, "-m", "pytest", *what, *many, *without, "-vv", "--tb=short", "-o", f"cache_dir={folder}"]
+
+
+def memory_tests(setting: Setting, folder: Path) -> Sequence[str] | str:
+    """The tests that fill the device's memory, one after another and beside no other program."""
+    if setting.device == "cpu":
+        return "left out: needs a GPU"
+    alone = ["-p", "no:xdist", "-p", "no:benchmark", "-o", f"cache_dir={folder}"]
+    return [sys.executable, "-m", "pytest", *MEMORY_TESTS, "-m", "gpu", "-vv", "--tb=short", *alone]
 
 
 def failed_tests(setting: Setting, folder: Path) -> Sequence[str] | str:
@@ -407,8 +420,10 @@ LINES = (
          lambda setting, folder: [sys.executable, str(Path(__file__).with_name("plans.py")), "cost", "--device",
                                   setting.device, *(["--source", str(setting.traces)] if setting.traces else [])],
          plan_costs),
-    Line(4, "tests", "20 to 24", "tests/gpu", "", "all pass", 400, tests, outcomes_of_tests, True),
-    Line(4, "failed tests", "20 to 24", "those that failed, one after another", "", "all pass", 150,
+    Line(4, "tests", "20 to 24", "tests/gpu", "", "all pass", 360, tests, outcomes_of_tests, True),
+    Line(4, "memory tests", "22", "tests that fill the device's memory, alone", "", "all pass", 60, memory_tests,
+         outcomes_of_tests),
+    Line(4, "failed tests", "20 to 24", "those that failed, one after another", "", "all pass", 130,
          failed_tests, outcomes_of_tests),
     Line(0, "kernelbench", "22", "KernelBench level 1", "2 prepared in 280 s", "900 s in two calls", 540,
          kernelbench("--judges", "2", run_id="on_device", seconds=540), problems(900.0), keeps_cache=True),

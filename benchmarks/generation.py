@@ -36,6 +36,7 @@ from typing import Any
 from torchstone import registry
 from torchstone.api import Evaluation, Judge
 from torchstone.executors import FakeExecutor
+from torchstone.executors.devices import visible_uuids
 from torchstone.generation import GenerationRequest, GenerationResult, generate, records_of
 from torchstone.generation.kernel_judge import judge_settings
 from torchstone.generation.providers import ModelRequest, Reply, ScriptedProvider
@@ -245,7 +246,7 @@ def utilization(device: str) -> Iterator[list[float]]:
     import pynvml
 
     pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(int(os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or 0))
+    handle = pynvml.nvmlDeviceGetHandleByUUID(visible_uuids(os.environ)[0])
     ended = threading.Event()
 
     def sample() -> None:

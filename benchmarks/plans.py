@@ -182,8 +182,8 @@ def counted(uses: Counter[str], spent: Counter[str], clock: Clock) -> Iterator[N
         (pool.VariantPool, "_one", variant),
         (
             variant_checks.HiddenVariants,
-            "_answered",
-            timed("answers of a variant", variant_checks.HiddenVariants._answered),
+            "_evaluate",
+            timed("answers of a variant", variant_checks.HiddenVariants._evaluate),
         ),
         (variant_checks, "hidden_cases", timed("making variants", variant_checks.hidden_cases)),
     ]

@@ -238,6 +238,9 @@ def injected(room: JudgeResources, name: str, case: Case, repeats: int, effort: 
         )
         found = [_in_a_fresh_worker(room, Job(case, slower, effort=effort)) for _ in range(repeats)]
         known = [speedup for speedup in found if speedup is not None]
+        if not known:
+            print(f"{name} with 1/{part} more work: no speedup was resolved in {repeats} runs", flush=True)
+            continue
         truth = math.exp(statistics.fmean(math.log(speedup.ratio) for speedup in known))
         holds = statistics.fmean(speedup.low <= truth <= speedup.high for speedup in known)
         claimed = [speedup for speedup in known if speedup.judged_low is not None]

@@ -25,7 +25,7 @@ def script() -> ModuleType:
 
 def test_every_check_that_is_timed_has_its_place_in_the_judge() -> None:
     plans = script()
-    before = HiddenVariants._answered
+    before = HiddenVariants._evaluate
     with plans.counted(Counter(), Counter(), plans.Clock(torch.device("cpu"))):
-        assert HiddenVariants._answered is not before
-    assert HiddenVariants._answered is before
+        assert HiddenVariants._evaluate is not before
+    assert HiddenVariants._evaluate is before

@@ -18,7 +18,7 @@ from torchstone.calls.reference_calls import Evaluator, ReferenceFailure
 from torchstone.calls.torch_errors import excusing_shortage_if, operator_errors
 from torchstone.judge_process import measured_parties
 from torchstone.judge_process.job_retries import judge
-from torchstone.judge_process.measured_parties import ReferenceGraphs
+from torchstone.judge_process.measured_parties import ReferenceGraphs, ReferenceLostError
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.memory_blame import MemoryShortage
 from torchstone.judge_process.resources import JudgeResources
@@ -332,6 +332,20 @@ def test_a_lack_of_memory_that_passes_leaves_nothing_behind(scene: Scene) -> Non
     scene.held, scene.lacks = GIB, lambda case: is_variant(case) and next(times, False)
     record = scene.record("def kernel(x):\n    return x.clamp(min=0) if x.shape == (33, 65) else x\n")
     assert verdict_name(record.verdict) == "disagrees", explain(record.verdict)
+
+
+def test_a_lack_of_memory_in_the_last_attempt_gets_one_more_with_the_device_alone(scene: Scene) -> None:
+    errors = iter([*(ReferenceLostError("killed from outside") for _ in range(4)), torch.OutOfMemoryError(LACKING)])
+
+    def lacks(case: Case) -> bool:
+        error = next(errors, None)
+        scene.error = error or scene.error
+        return error is not None
+
+    scene.held, scene.lacks = GIB, lacks
+    record = scene.record()
+    assert verdict_name(record.verdict) == "agrees", explain(record.verdict)
+    assert next(errors, None) is None
 
 
 def test_memory_that_an_earlier_candidate_held_is_not_missing_to_the_next_job(scene: Scene) -> None:

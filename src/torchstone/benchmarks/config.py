@@ -25,14 +25,14 @@ class BenchmarkDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting with its default. Also the settings in force, after all layers are merged."""
 
     iterations: int = 100
-    """Timed calls of each side. Where no layer sets it, calls go on until `min_run_time_ms` is reached too."""
+    """Timed calls of each side. If no layer sets it, calls also go on until `min_run_time_ms` is reached."""
     warmup: int = 10
     """Calls before the timed ones."""
     mode: BenchmarkMode = BenchmarkMode.CUSTOM
     min_run_time_ms: float = 100.0
-    """Least time of all timed calls of a side together."""
+    """Least total time of the timed calls of a side."""
     percentiles: tuple[float, ...] = ()
-    """Percentiles besides the usual ones, in percent."""
+    """Percentiles to report besides the usual ones, in percent."""
     seed: int | None = None
     """Seed of random, numpy, torch and CUDA, the same for both sides. None: drawn once per run, and recorded."""
     deterministic: bool = False
@@ -48,7 +48,7 @@ class BenchmarkDefaults(msgspec.Struct, frozen=True, kw_only=True):
     enable_ncu: bool = True
     enable_nvtx: bool = True
     timeout_multiplier: float = 1.0
-    """Stretches every limit below."""
+    """Factor on every time limit below."""
     load_timeout_seconds: float = 30.0
     setup_timeout_seconds: float = 30.0
     warmup_timeout_seconds: float = 15.0
@@ -57,13 +57,13 @@ class BenchmarkDefaults(msgspec.Struct, frozen=True, kw_only=True):
     nsys_timeout_seconds: float = 120.0
     ncu_timeout_seconds: float = 180.0
     memory_limit_bytes: int | None = None
-    """Host memory that a side's processes may use together. None: three quarters of the machine's."""
+    """Host memory that a side's processes may use together. None: three quarters of the machine's or container's."""
     min_devices: int = 1
     """CUDA devices that the benchmark needs; it is skipped where there are fewer. 1 is not checked."""
     min_memory_gb: float = 0.0
-    """Device memory that it needs; on a CPU the machine's memory."""
+    """Device memory in GB that the benchmark needs; on a CPU the machine's memory."""
     min_capability: str = ""
-    """Compute capability that it needs: `9.0`."""
+    """Compute capability that the benchmark needs, such as `9.0`."""
 
 
 class BenchmarkConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,7 +13,7 @@ from torchstone.benchmarks.protocol import REQUIRED_METHODS
 
 
 class BenchmarkLoadError(Exception):
-    """Why a file gives no benchmark; one line."""
+    """A file gives no benchmark; the text is the reason, in one line."""
 
 
 def load_benchmark(path: str | Path, root: str | Path | None = None) -> Any:
@@ -59,7 +59,7 @@ def make_importable(*folders: Path) -> None:
 
 
 def module_name(path: Path, root: Path) -> str:
-    """As it would be imported from the root: `ch13.baseline_moe`. So relative imports and spawned processes work."""
+    """Module name for an import from the root: `ch13.baseline_moe`. So relative imports and spawned processes work."""
     try:
         parts = path.relative_to(root).with_suffix("").parts
     except ValueError:
@@ -70,7 +70,7 @@ def module_name(path: Path, root: Path) -> str:
 
 
 def benchmark_of(module: ModuleType) -> Any:
-    """What the module offers as its benchmark."""
+    """The benchmark object of a module: from `get_benchmark()`, or from its only benchmark class."""
     file = Path(module.__file__ or module.__name__).name
     factory = getattr(module, "get_benchmark", None)
     if callable(factory):
@@ -90,7 +90,7 @@ def benchmark_of(module: ModuleType) -> Any:
 
 
 def missing_methods(candidate: Any) -> list[str]:
-    """The required methods that it does not have."""
+    """The required methods that a class or object does not have."""
     return [name for name in REQUIRED_METHODS if not callable(getattr(candidate, name, None))]
 
 

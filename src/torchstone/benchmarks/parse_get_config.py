@@ -16,20 +16,20 @@ from typing import Any
 from torchstone.benchmarks.config import BenchmarkConfig, BenchmarkMode
 
 _MISSING = object()
-_SILENT = frozenset({"adaptive_iterations"})
-"""Fields of other harnesses that mean nothing here and are ignored without a note."""
+_SILENTLY_IGNORED = frozenset({"adaptive_iterations"})
+"""Fields of other harnesses that have no counterpart here and are ignored without a note."""
 
 
 class ConfigError(ValueError):
-    """A field has a value that it cannot have; the message names it."""
+    """A field has an invalid value; the message names the field."""
 
 
 def read_config(source: Any) -> tuple[BenchmarkConfig, tuple[str, ...]]:
-    """The fields that the object sets, and the names of those that mean nothing here."""
+    """The settings that the object sets, and the names of its fields that have no counterpart here."""
     if source is None:
         return BenchmarkConfig(), ()
     if isinstance(source, BenchmarkConfig):
-        return _layer(_known_of(source)), ()
+        return _layer(_set_fields(source)), ()
     known: dict[str, Any] = {}
     ignored = []
     for name, value in _values_set(source).items():
@@ -37,12 +37,12 @@ def read_config(source: Any) -> tuple[BenchmarkConfig, tuple[str, ...]]:
             known[name] = value
         elif name in _ALIASES:
             known.update(_ALIASES[name](name, value))
-        elif name not in _SILENT:
+        elif name not in _SILENTLY_IGNORED:
             ignored.append(name)
     return _layer(known), tuple(sorted(ignored))
 
 
-def _known_of(config: BenchmarkConfig) -> dict[str, Any]:
+def _set_fields(config: BenchmarkConfig) -> dict[str, Any]:
     return {name: value for name in config.__struct_fields__ if (value := getattr(config, name)) is not None}
 
 
@@ -74,7 +74,7 @@ def _field_names(source: Any) -> list[str]:
         names.update(dict.fromkeys(getattr(place, "__annotations__", ())))
         names.update(dict.fromkeys(_slots_of(place)))
         if place is not object:
-            names.update(dict.fromkeys(name for name, value in vars(place).items() if not _is_machinery(value)))
+            names.update(dict.fromkeys(name for name, value in vars(place).items() if not _is_no_field(value)))
     names.update(dict.fromkeys(getattr(source, "__dict__", ())))
     return [name for name in names if not name.startswith("_")]
 
@@ -84,13 +84,13 @@ def _slots_of(kind: type) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _is_machinery(value: Any) -> bool:
-    """Methods, descriptors, and properties, whose value follows from fields."""
+def _is_no_field(value: Any) -> bool:
+    """Whether a class attribute is no field: a method, a descriptor, or a property."""
     return callable(value) or isinstance(value, (staticmethod, classmethod, property)) or hasattr(value, "__get__")
 
 
 def _defaults_of(kind: type) -> Callable[[str], Any]:
-    """How to learn a field's default: from an object made without arguments, else from what the class declares."""
+    """Field -> default: from an object made without arguments, else as the class declares it."""
     try:
         plain = kind()
     except Exception:  # noqa: BLE001 - the class is the user's: whatever it raises, it cannot be made so
@@ -109,7 +109,7 @@ def _declared_default(kind: type, name: str) -> Any:
                 return field.default_factory()
             return _MISSING
     found = getattr(kind, name, _MISSING)
-    return _MISSING if found is not _MISSING and _is_machinery(found) else found
+    return _MISSING if found is not _MISSING and _is_no_field(found) else found
 
 
 def _is_equal(value: Any, default: Any) -> bool:
@@ -119,7 +119,7 @@ def _is_equal(value: Any, default: Any) -> bool:
         return value is default
 
 
-def _whole(least: int) -> Callable[[str, Any], int]:
+def _integer_reader(least: int) -> Callable[[str, Any], int]:
     def read(name: str, value: Any) -> int:
         if isinstance(value, numbers.Real) and not isinstance(value, bool):
             number = float(value)
@@ -130,7 +130,7 @@ def _whole(least: int) -> Callable[[str, Any], int]:
     return read
 
 
-def _real(least: float, is_strict: bool = False) -> Callable[[str, Any], float]:
+def _float_reader(least: float, is_strict: bool = False) -> Callable[[str, Any], float]:
     def read(name: str, value: Any) -> float:
         if isinstance(value, numbers.Real) and not isinstance(value, bool):
             number = float(value)
@@ -142,7 +142,7 @@ def _real(least: float, is_strict: bool = False) -> Callable[[str, Any], float]:
     return read
 
 
-def _flag(name: str, value: Any) -> bool:
+def _read_bool(name: str, value: Any) -> bool:
     if isinstance(value, (bool, numbers.Integral)) and int(value) in (0, 1):
         return bool(value)
     raise ConfigError(f"config field '{name}' is {value!r}; expected True or False")
@@ -150,14 +150,14 @@ def _flag(name: str, value: Any) -> bool:
 
 def _percentiles(name: str, value: Any) -> tuple[float, ...]:
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
-        found = tuple(_real(0.0)(name, item) for item in value)
+        found = tuple(_float_reader(0.0)(name, item) for item in value)
         if all(item <= 100.0 for item in found):
             return found
     raise ConfigError(f"config field '{name}' is {value!r}; expected numbers from 0 to 100")
 
 
 def _mode(name: str, value: Any) -> BenchmarkMode:
-    """By value or by name, of our enumeration, another one or a text."""
+    """The mode for a `BenchmarkMode`, another enumeration's value or name, or a text."""
     if isinstance(value, BenchmarkMode):
         return value
     texts = [value.value, value.name] if isinstance(value, enum.Enum) else [value]
@@ -169,7 +169,7 @@ def _mode(name: str, value: Any) -> BenchmarkMode:
 
 
 def _capability(name: str, value: Any) -> str:
-    """`9.0`, 9.0 or (9, 0)."""
+    """A compute capability as text. Accepts `9.0`, 9.0 and (9, 0)."""
     parts = tuple(value) if isinstance(value, (tuple, list)) else tuple(str(value).split("."))
     texts = [str(part) for part in parts]
     if len(texts) == 1:
@@ -180,37 +180,37 @@ def _capability(name: str, value: Any) -> str:
 
 
 _READERS: dict[str, Callable[[str, Any], Any]] = {
-    "iterations": _whole(1),
-    "warmup": _whole(0),
+    "iterations": _integer_reader(1),
+    "warmup": _integer_reader(0),
     "mode": _mode,
-    "min_run_time_ms": _real(0.0),
+    "min_run_time_ms": _float_reader(0.0),
     "percentiles": _percentiles,
-    "seed": _whole(0),
-    "deterministic": _flag,
-    "threads": _whole(1),
-    "enable_memory_tracking": _flag,
-    "enable_cleanup": _flag,
-    "enable_profiling": _flag,
-    "enable_nsys": _flag,
-    "enable_ncu": _flag,
-    "enable_nvtx": _flag,
-    "timeout_multiplier": _real(0.0, is_strict=True),
-    "load_timeout_seconds": _real(0.0, is_strict=True),
-    "setup_timeout_seconds": _real(0.0, is_strict=True),
-    "warmup_timeout_seconds": _real(0.0, is_strict=True),
-    "measurement_timeout_seconds": _real(0.0, is_strict=True),
-    "profiling_timeout_seconds": _real(0.0, is_strict=True),
-    "nsys_timeout_seconds": _real(0.0, is_strict=True),
-    "ncu_timeout_seconds": _real(0.0, is_strict=True),
-    "memory_limit_bytes": _whole(1),
-    "min_devices": _whole(0),
-    "min_memory_gb": _real(0.0),
+    "seed": _integer_reader(0),
+    "deterministic": _read_bool,
+    "threads": _integer_reader(1),
+    "enable_memory_tracking": _read_bool,
+    "enable_cleanup": _read_bool,
+    "enable_profiling": _read_bool,
+    "enable_nsys": _read_bool,
+    "enable_ncu": _read_bool,
+    "enable_nvtx": _read_bool,
+    "timeout_multiplier": _float_reader(0.0, is_strict=True),
+    "load_timeout_seconds": _float_reader(0.0, is_strict=True),
+    "setup_timeout_seconds": _float_reader(0.0, is_strict=True),
+    "warmup_timeout_seconds": _float_reader(0.0, is_strict=True),
+    "measurement_timeout_seconds": _float_reader(0.0, is_strict=True),
+    "profiling_timeout_seconds": _float_reader(0.0, is_strict=True),
+    "nsys_timeout_seconds": _float_reader(0.0, is_strict=True),
+    "ncu_timeout_seconds": _float_reader(0.0, is_strict=True),
+    "memory_limit_bytes": _integer_reader(1),
+    "min_devices": _integer_reader(0),
+    "min_memory_gb": _float_reader(0.0),
     "min_capability": _capability,
 }
 
 _ALIASES: dict[str, Callable[[str, Any], dict[str, Any]]] = {
-    "multi_gpu_required": lambda name, value: {"min_devices": 2} if _flag(name, value) else {},
-    "required_world_size": lambda name, value: {"min_devices": _whole(0)(name, value)},
+    "multi_gpu_required": lambda name, value: {"min_devices": 2} if _read_bool(name, value) else {},
+    "required_world_size": lambda name, value: {"min_devices": _integer_reader(0)(name, value)},
     "timing_method": lambda name, value: {"mode": _mode(name, value)},
 }
-"""Names that other harnesses use -> our field."""
+"""Field name of other harnesses -> function that converts its value to our field."""

@@ -16,7 +16,7 @@ import torch
 
 @contextlib.contextmanager
 def marked(name: str, is_nvtx: bool) -> Iterator[None]:
-    """A range in the timeline: in that of torch's profiler, and as an NVTX range in that of other tools."""
+    """Mark the block as a range in the timelines of torch's profiler and, as an NVTX range, of other tools."""
     title = f"torchstone: {name}"
     with torch.profiler.record_function(title), torch.cuda.nvtx.range(title) if is_nvtx else contextlib.nullcontext():
         yield
@@ -25,7 +25,7 @@ def marked(name: str, is_nvtx: bool) -> Iterator[None]:
 def make_calls(
     benchmark: Any, warmup_calls: int, calls: int, watching: AbstractContextManager[Any], is_cuda: bool, is_nvtx: bool
 ) -> None:
-    """Call after `setup`: some calls to warm up, then those that `watching` sees."""
+    """Make untimed warm-up calls, then the calls inside the context `watching`. `setup` must have run."""
     with marked("warm-up", is_nvtx):
         for _ in range(warmup_calls):
             benchmark.benchmark_fn()

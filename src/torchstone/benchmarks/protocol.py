@@ -20,12 +20,12 @@ FULL_SIZE_GIB = 16
 _SCALES = ((FULL_SIZE_GIB, 1.0), (8, 0.5), (4, 0.25))
 _SMALLEST_SCALE = 0.1
 _GIB = 1 << 30
-_ALMOST = 0.95
-"""A device sold with 16 GB reports a few percent less; it still counts as one of 16."""
+_NOMINAL_SIZE_SHARE = 0.95
+"""Share of a nominal size that counts as that size. A device sold with 16 GB reports a few percent less."""
 
 
 class SkipBenchmark(Exception):  # noqa: N818 - a public name, and not an error: the benchmark says that it does not apply
-    """Raise this where the benchmark cannot run here. The pair is reported as skipped, with this reason."""
+    """A benchmark raises this if it cannot run here. The pair is reported as skipped, with the text as reason."""
 
 
 @runtime_checkable
@@ -93,7 +93,7 @@ class BaseBenchmark:
             yield
 
     def _scale_workload_by_memory(self, base_size: int) -> int:
-        """The size that fits the device's memory, or the machine's on a CPU: 16 GB 100 %, 8 50 %, 4 25 %, less 10 %."""
+        """The size, scaled by memory of the device (CPU: the machine): 16 GB 100 %, 8 GB 50 %, 4 GB 25 %, less 10 %."""
         return max(1, int(base_size * memory_scale(_memory_bytes())))
 
     def _synchronize(self) -> None:
@@ -105,9 +105,9 @@ class BaseBenchmark:
 
 
 def memory_scale(memory_bytes: int) -> float:
-    """Share of the full workload that a device with this much memory gets."""
+    """Share of the full workload for a device with this much memory."""
     for gib, share in _SCALES:
-        if memory_bytes >= gib * _GIB * _ALMOST:
+        if memory_bytes >= gib * _GIB * _NOMINAL_SIZE_SHARE:
             return share
     return _SMALLEST_SCALE
 

@@ -7,7 +7,7 @@ import random
 
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
 CUBLAS_WORKSPACE = ":4096:8"
-"""What cuBLAS needs to be deterministic. It is read when CUDA starts."""
+"""Workspace setting with which cuBLAS is deterministic. CUDA reads it when it starts."""
 
 
 def seed_everything(seed: int) -> None:
@@ -18,7 +18,7 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-    torch.cuda.manual_seed_all(seed)  # before CUDA starts, it is kept for then
+    torch.cuda.manual_seed_all(seed)  # before CUDA starts, torch applies it later
 
 
 def be_deterministic() -> None:

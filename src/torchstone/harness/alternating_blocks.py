@@ -18,14 +18,14 @@ from torchstone.harness.timing_stats import block_means
 from torchstone.measuring.block_ratio import CPU_QUANTILE, CUDA_QUANTILE, block_ratio
 
 WANTED_ROUNDS = 60
-"""Enough rounds for a low quantile of them and its interval."""
+"""Rounds (blocks per side) that suffice to estimate a low quantile and its interval."""
 LEAST_EXPLICIT_ROUNDS = 20
-"""Where the number of calls is given, blocks may be shorter than wanted to have this many."""
+"""Least rounds if the number of calls is given; blocks may then be shorter than `BLOCK_MS`."""
 BLOCK_MS = {"cpu": 1.0, "cuda": 2.0}
-"""Wanted length of a block: long compared with a context switch of a core or a device."""
+"""Target time of a block, by device type: long compared with a context switch of a core or a device."""
 LEAST_CALLS = 100
 MOST_CALLS = 10_000
-"""Bounds of the calls of a side (baseline or optimized) if no number is given; every sample is kept."""
+"""Bounds for the calls of a side (baseline or optimized) if no number is given. Every sample is stored."""
 BUDGET_SHARE = 0.7
 """Share of the measurement's time limit that is used if the number of calls is not given."""
 CERTAIN_ENOUGH = 1.03
@@ -33,12 +33,13 @@ CERTAIN_ENOUGH = 1.03
 FURTHER_SECONDS = 4.0
 """Measuring time of a side after which no more blocks are taken, however wide the interval is."""
 FURTHER_CALLS = 10_000
-"""Calls of a side after which no more blocks are taken: every sample is kept."""
+"""Calls of a side after which no more blocks are taken, since every sample is stored."""
 SHORT_MS = 5.0
-"""Blocks of shorter calls on CUDA begin with an untimed one; to longer calls an idle device makes no difference."""
+"""Calls shorter than this are preceded by an untimed call in each CUDA block. For longer calls an idle device at the
+start makes no difference."""
 TURNS = 8
 """Turns of each side if triton's or torch's own timer is used. One turn takes many samples."""
-_WARM_SHARE = 0.5
+_IGNORED_WARMUP_SHARE = 0.5
 """Share of the warm-up calls, the first ones, that is left out when the time of a call is estimated."""
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """The requested calls of one side, and how long one call takes."""
 
     iterations: int | None
-    """None: not given, as many as needed."""
+    """None: as many as needed."""
     min_run_time_ms: float
     budget_ms: float
     call_ms: float
@@ -56,7 +57,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def plan_blocks(sides: Sequence[Wanted]) -> list[list[int]]:
-    """Calls of each block, for each side. A given number of calls is kept to exactly."""
+    """Number of calls of each block, for each side. If the number of calls is given, the blocks add up to it."""
     calls_per_block = [max(1, math.ceil(side.block_ms / side.call_ms)) for side in sides]
     rounds = min(_rounds(side, calls) for side, calls in zip(sides, calls_per_block, strict=True))
     return [_blocks(side, calls, rounds) for side, calls in zip(sides, calls_per_block, strict=True)]
@@ -82,7 +83,7 @@ def _blocks(side: Wanted, calls_per_block: int, rounds: int) -> list[int]:
 
 
 def take_turns(sides: Sequence[SideRun], order: random.Random) -> None:
-    """Time every side that is alive, then ask each for what it collected besides times: memory, metrics, outputs."""
+    """Time every side that is alive, then request its memory statistics, metrics and outputs."""
     present = [side for side in sides if side.is_alive and not side.has_failed]
     modes = {side.settings.mode for side in present}
     if modes and modes != {BenchmarkMode.CUSTOM}:
@@ -105,30 +106,32 @@ def _take_turns_of_timers(sides: Sequence[SideRun], order: random.Random) -> Non
 
 def _take_blocks(sides: Sequence[SideRun], order: random.Random) -> None:
     taken = {id(side): 0 for side in sides}
-    if any(not side.warm_ms for side in sides):  # nobody knows yet how long a call takes
+    if any(not side.warm_ms for side in sides):  # the time of a call is not known yet
         for side in _shuffled(sides, order):
             taken[id(side)] += _take(side, 1)
     left = [side for side in sides if not side.has_failed]
-    wanted = [_wanted(side, taken[id(side)]) for side in left]
+    wanted = [_wanted_calls(side, taken[id(side)]) for side in left]
     todo = [(side, want) for side, want in zip(left, wanted, strict=True) if want.iterations != 0]
     plans = plan_blocks([want for _, want in todo]) if todo else []
     planned = [(side, plan) for (side, _), plan in zip(todo, plans, strict=True)]
     _take_rounds(planned, order)
-    while _is_worth_more(planned):
+    while _needs_more_rounds(planned):
         _take_rounds(planned, order)
 
 
 def _take_rounds(planned: Sequence[tuple[SideRun, list[int]]], order: random.Random) -> None:
     for number in range(max((len(plan) for _, plan in planned), default=0)):
         for side, plan in _shuffled(planned, order):
-            if number < len(plan) and not side.has_failed and not _is_enough(side):
+            if number < len(plan) and not side.has_failed and not _has_used_time_budget(side):
                 _take(side, plan[number])
 
 
-def _is_worth_more(planned: Sequence[tuple[SideRun, list[int]]]) -> bool:
+def _needs_more_rounds(planned: Sequence[tuple[SideRun, list[int]]]) -> bool:
     """Whether the ratio is still too uncertain, and there is time to take as many blocks again."""
     sides = [side for side, _ in planned]
-    if len(sides) < 2 or any(side.has_failed or side.sets("iterations") or _is_enough(side) for side in sides):
+    if len(sides) < 2 or any(
+        side.has_failed or side.sets("iterations") or _has_used_time_budget(side) for side in sides
+    ):
         return False
     spent = max(side.spent_seconds("measurement") for side in sides)
     most = max(sum(len(block.times_ms) for block in side.blocks) for side in sides)
@@ -141,8 +144,8 @@ def _is_worth_more(planned: Sequence[tuple[SideRun, list[int]]]) -> bool:
 
 def _take(side: SideRun, calls: int) -> int:
     is_short = side.uses_events and _call_ms(side) < SHORT_MS
-    # Two cores of one machine issue the same calls at speeds that differ by half: short calls of both sides come from
-    # the same one. Long calls keep all cores, since they may start processes and threads.
+    # Two cores of one machine issue the same calls at speeds that differ by half. So short calls of both sides are
+    # issued from one core. Long calls keep all cores, since they may start processes and threads.
     cores = (max(os.sched_getaffinity(0)),) if is_short else ()
     block = side.ask("measurement", TakeBlock(calls, side.uses_events, is_short, cores), Block)
     if block is None:
@@ -151,7 +154,7 @@ def _take(side: SideRun, calls: int) -> int:
     return len(block.times_ms)
 
 
-def _wanted(side: SideRun, taken: int) -> Wanted:
+def _wanted_calls(side: SideRun, taken: int) -> Wanted:
     settings = side.settings
     limit_ms = side.limit_seconds("measurement") * 1e3
     return Wanted(
@@ -165,10 +168,10 @@ def _wanted(side: SideRun, taken: int) -> Wanted:
 
 def _call_ms(side: SideRun) -> float:
     known = side.warm_ms or tuple(sample for block in side.blocks for sample in block.times_ms)
-    return statistics.median(known[int(len(known) * _WARM_SHARE) :])
+    return statistics.median(known[int(len(known) * _IGNORED_WARMUP_SHARE) :])
 
 
-def _is_enough(side: SideRun) -> bool:
+def _has_used_time_budget(side: SideRun) -> bool:
     """Whether a side whose number of calls is not given has used its share of the time."""
     if side.sets("iterations") or not side.blocks:
         return False

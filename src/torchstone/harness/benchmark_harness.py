@@ -29,7 +29,7 @@ from torchstone.harness.side_transports import ProcessTransport, ThreadTransport
 class BenchmarkHarness:
     """Runs benchmark objects one by one, each in a process of its own with a deadline for every stage.
 
-    An object that cannot be transferred to another process runs in a thread of this one, which cannot be ended.
+    An object that cannot be transferred to another process runs in a thread of this one, which cannot be killed.
     """
 
     def __init__(self, mode: BenchmarkMode | str | None = None, config: Any = None, device: str | None = None) -> None:
@@ -38,7 +38,7 @@ class BenchmarkHarness:
         self._device = device or _default_device()
 
     def benchmark(self, benchmark: Any) -> BenchmarkResult:
-        """The benchmark's result. If the benchmark fails in any way, that is a result, never an exception."""
+        """Run the benchmark and return its result. A failure of the benchmark is a result, never an exception."""
         session = _session([("baseline", benchmark)], self._config, self._device)
         session.run()
         return session.sides[0].result()
@@ -86,7 +86,10 @@ def compare_baseline_optimized(
     config: Any = None,
     device: str | None = None,
 ) -> Comparison:
-    """The same for two files. `root` holds the chapters; by default the folder above the baseline's own."""
+    """Time the benchmarks of two files in turn and compare their outputs.
+
+    `root` is the folder that holds the chapters, by default the one above the baseline's own.
+    """
     where = device or _default_device()
     files: list[tuple[Side, Path]] = [("baseline", Path(baseline).resolve()), ("optimized", Path(optimized).resolve())]
     for _, path in files:

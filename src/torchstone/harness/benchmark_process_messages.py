@@ -16,10 +16,10 @@ class FileSource(msgspec.Struct, frozen=True, tag=True):
 
 
 class ObjectSource(msgspec.Struct, frozen=True, tag=True):
-    """The benchmark is an object of the caller's, made again from its class."""
+    """The benchmark is the caller's object; the process recreates it from its class."""
 
     module: str
-    """As the caller knows it; `__main__` is loaded from its file under another name."""
+    """Module name in the caller. `__main__` is loaded from its file under another name."""
     file: str
     qualname: str
     search_path: tuple[str, ...]
@@ -27,19 +27,19 @@ class ObjectSource(msgspec.Struct, frozen=True, tag=True):
     arguments: bytes | None
     """Pickled constructor arguments. None: the state below is a pickled object."""
     state: bytes | None
-    """Pickled attributes that the object has, laid over what its constructor makes."""
+    """Pickled attributes of the object, set after its constructor ran. None: they cannot be pickled."""
 
 
 Source = FileSource | ObjectSource
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):
-    """Make the benchmark object and read its configuration."""
+    """Request: make the benchmark object and read its configuration."""
 
     source: Source | None
-    """None: the object is there already, in a thread of the caller's process."""
+    """None: the object exists already, in a thread of the caller's process."""
     environment: dict[str, str]
-    """All variables of the caller, with those that choose the device."""
+    """Environment variables of the caller, with those that select the device."""
     folder: str
     """The working directory."""
     device: str
@@ -61,7 +61,7 @@ class Warmup(msgspec.Struct, frozen=True, tag=True):
 
     calls: int
     cores: tuple[int, ...]
-    """Cores to stay on from the second call to the end of the measurement; empty: any."""
+    """Cores to which the process is pinned from the second call on; empty: any."""
     outputs: str
     """File for the output; empty: keep none."""
 
@@ -75,7 +75,7 @@ class TakeBlock(msgspec.Struct, frozen=True, tag=True):
     leads_in: bool = False
     """Make one untimed call first, so that the device is busy when the first timed one arrives."""
     cores: tuple[int, ...] = ()
-    """Cores of the thread that calls, for as long as the block takes; empty: any."""
+    """Cores to which the calling thread is pinned during the block; empty: any."""
 
 
 class TakeTurn(msgspec.Struct, frozen=True, tag=True):
@@ -86,7 +86,7 @@ class TakeTurn(msgspec.Struct, frozen=True, tag=True):
 
 
 class EndMeasurement(msgspec.Struct, frozen=True, tag=True):
-    """Report what was collected besides the times: memory, metrics, outputs."""
+    """Request: report what was collected besides the times: memory, metrics, outputs."""
 
 
 class Validate(msgspec.Struct, frozen=True, tag=True):
@@ -98,7 +98,7 @@ class Teardown(msgspec.Struct, frozen=True, tag=True):
 
 
 class Trace(msgspec.Struct, frozen=True, tag=True):
-    """Set up, call under torch's profiler, and tear down: a run of its own, of which no time counts."""
+    """Request: set up, call under torch's profiler, and tear down. No time of it is a measurement."""
 
     settings: BenchmarkDefaults
     seed: int
@@ -112,10 +112,11 @@ Request = Load | Setup | Warmup | TakeBlock | TakeTurn | EndMeasurement | Valida
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True):
-    """The benchmark is there."""
+    """The benchmark is loaded."""
 
     config: BenchmarkConfig
     ignored: tuple[str, ...] = ()
+    """Fields of its configuration that have no counterpart here."""
 
 
 class OutputTensor(msgspec.Struct, frozen=True):
@@ -127,12 +128,12 @@ class OutputTensor(msgspec.Struct, frozen=True):
 
 
 class Outputs(msgspec.Struct, frozen=True):
-    """What a side computed in its first call."""
+    """The output of a side's first call."""
 
     tensors: tuple[OutputTensor, ...] = ()
-    """Empty: it offers none."""
+    """Empty: the benchmark offers no output."""
     note: str = ""
-    """Why it offers none, where it seemed to."""
+    """Why an output that the benchmark offers could not be read."""
     tolerance: tuple[float, float] | None = None
     """rtol and atol that the benchmark declares."""
     allows_tf32: bool = False
@@ -142,22 +143,22 @@ class Warmed(msgspec.Struct, frozen=True, tag=True):
     """The untimed calls are done."""
 
     times_ms: tuple[float, ...]
-    """Wall time of each."""
+    """Wall time of each call."""
     unseen_ms: float | None = None
-    """How much longer the host waits for a call than CUDA events say, less what waiting itself takes. None: unknown."""
+    """Wall time of a call that CUDA events do not show, less that of an empty call. None: unknown."""
 
 
 class Block(msgspec.Struct, frozen=True, tag=True):
     """Samples of one block or turn."""
 
     times_ms: tuple[float, ...]
-    """One per call, by the clock that was asked for."""
+    """One time per call, by the requested clock."""
     host_ms: float = 0.0
     """Host time to issue all calls of the block, where they were queued."""
 
 
 class Measured(msgspec.Struct, frozen=True, tag=True):
-    """What was collected besides the times."""
+    """Statistics that were collected besides the times."""
 
     memory: MemoryStats | None = None
     ttft_times_ms: tuple[float, ...] = ()
@@ -168,7 +169,7 @@ class Measured(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The stage is over; nothing to tell."""
+    """The stage has ended without a result."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -181,7 +182,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     """Not empty: the benchmark does not apply here."""
     out_of_memory: bool = False
     memory: MemoryStats | None = None
-    """If it had begun to be measured."""
+    """None: memory was not measured before the failure."""
 
 
 Reply = Loaded | Done | Warmed | Block | Measured | Failed

@@ -1,7 +1,7 @@
 """Compares two runs over the same benchmark pairs: which got slower or faster, and which fail now.
 
-A later run may find the whole machine slower. So a pair counts as slower only if its optimized side takes longer and
-its speedup over the baseline of the same run is lower, both by their whole intervals.
+A later run may find the whole machine slower. So a pair counts as slower only under two conditions. Its
+optimized side takes longer, and its speedup over the baseline of the same run is lower, both by whole intervals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Change = Literal[
 """From the first run to the second. `broke`: succeeded before, fails now. `both sides …`: the machine, or a library."""
 
 _BLOCKS = 10
-"""Blocks into which samples are cut that were taken all at once."""
+"""Number of blocks into which samples are divided if they were taken all at once."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -37,18 +37,18 @@ class Estimate(msgspec.Struct, frozen=True):
     high: float
 
     def over(self, other: Estimate) -> Estimate:
-        """This over the other one. Their errors are independent, so the widths, on logarithms, add in quadrature."""
+        """This ratio divided by another. The errors are independent, so the log widths add in quadrature."""
         ratio = math.log(self.ratio) - math.log(other.ratio)
         below = math.hypot(math.log(self.ratio / self.low), math.log(other.high / other.ratio))
         above = math.hypot(math.log(self.high / self.ratio), math.log(other.ratio / other.low))
         return Estimate(math.exp(ratio), math.exp(ratio - below), math.exp(ratio + above))
 
     def is_above(self, limit: float) -> bool:
-        """The whole interval is."""
+        """Whether the whole interval is above the limit."""
         return self.low > limit
 
     def is_below(self, limit: float) -> bool:
-        """The whole interval is."""
+        """Whether the whole interval is below the limit."""
         return self.high < limit
 
 
@@ -67,7 +67,7 @@ class PairChange(msgspec.Struct, frozen=True, kw_only=True):
     speedup_ratio: Estimate | None
     """Speedup of the second run over that of the first."""
     files_changed: bool
-    """The content of a file of the pair is another one."""
+    """Whether the content of a file of the pair changed."""
 
 
 class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_runs(before: PairsReport, after: PairsReport, threshold_pct: float = 5.0) -> RunComparison:
-    """Every pair that both runs have a result of, by its name."""
+    """Compare every pair of which both runs have a record, by name."""
     old = {record.name: record for record in before.pairs}
     new = {record.name: record for record in after.pairs}
     return RunComparison(
@@ -159,7 +159,7 @@ def _change(before: PairRecord, after: PairRecord, threshold_pct: float) -> Pair
 
 
 def _failure_change(before: PairRecord, after: PairRecord) -> Change | None:
-    """None: both succeeded, or a side was skipped, and times decide as far as there are any."""
+    """The change if a run failed the pair. None: neither did, or a pair was skipped; then the times decide."""
     failed = (before.status == "failed", after.status == "failed")
     if failed == (True, True):
         return "failed both"
@@ -171,7 +171,7 @@ def _failure_change(before: PairRecord, after: PairRecord) -> Change | None:
 
 
 def _time_change(time: Estimate | None, baseline: Estimate | None, speedup: Estimate | None, limit: float) -> Change:
-    """`limit` is 1.05 for a threshold of 5 %."""
+    """The change by the intervals of the times. `limit` is 1.05 for a threshold of 5 %."""
     if time is None or baseline is None or speedup is None:
         return "undecided"
     if time.is_above(limit):

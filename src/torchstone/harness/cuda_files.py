@@ -29,11 +29,11 @@ RUNS = 10
 """Timed runs of each program, if no layer sets iterations. Each starts CUDA, which takes most of a second."""
 _PRINTED = re.compile(rb"^\s*TIME_MS:\s*([0-9.eE+-]+)", re.MULTILINE)
 _OUTPUT_BYTES = 1 << 20
-"""Bytes of a program's output that are read, the last ones."""
+"""Last bytes of a program's output that are read."""
 
 
 class ProgramTransport:
-    """One of the two programs: it is built when it is loaded, and each call of a block is a run of it."""
+    """Transport of one program: `Load` builds it, and each call of a block runs it once."""
 
     execution: Literal["process", "thread"] = "process"
 
@@ -70,7 +70,7 @@ class ProgramTransport:
         return wall_ms
 
     def _run(self, command: list[str], deadline: float) -> bytes:
-        """What it printed. Raises if it fails or takes too long; nothing of it is left running."""
+        """Run a command and return what it printed. Raises if it fails or takes too long. Its processes are killed."""
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
                 command,
@@ -97,7 +97,7 @@ class ProgramTransport:
         return printed
 
     def limit_memory(self, limit_bytes: int | None) -> None:
-        """A program is limited by its deadlines alone."""
+        """Do nothing: the memory of a program is not limited."""
 
     def end(self) -> None:
         self._log.close()
@@ -166,4 +166,4 @@ def _nvcc() -> str | None:
 
 
 _LOAD = Load(None, {}, "", "cuda", 0)
-"""A program needs nothing but to be built."""
+"""Request to build a program. Its fields are not used."""

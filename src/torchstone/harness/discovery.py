@@ -35,9 +35,9 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     baseline: Path
     optimized: Path
     import_root: Path
-    """The folder that holds the chapters, importable while the files load."""
+    """The folder that holds the chapters. It is on `sys.path` while the files load."""
     key: str
-    """Of chapter, file names and the contents of both files."""
+    """Hash of chapter, file names and the contents of both files."""
 
     @cached_property
     def short_name(self) -> str:
@@ -68,7 +68,7 @@ class Discovery(msgspec.Struct, frozen=True):
 
     @property
     def chapters(self) -> tuple[str, ...]:
-        """In the order of the pairs, each once."""
+        """The chapters in the order of the pairs, each once."""
         return tuple(dict.fromkeys(pair.chapter for pair in self.pairs))
 
 
@@ -85,7 +85,7 @@ def discover(root: Path) -> Discovery:
     root = Path(os.path.abspath(root))
     if not root.is_dir():
         raise UsageError(f"'{root}' is not a folder. Name the folder that holds the chapters, or one chapter.")
-    survey = _Survey(root)
+    survey = _PairFinder(root)
     pairs = [pair for folder in _folders(root, survey) for pair in survey.pairs_of(folder)]
     pairs.sort(key=lambda pair: (natural(pair.chapter), natural(pair.short_name)))
     problems = sorted(survey.problems, key=lambda problem: natural(problem.path))
@@ -93,13 +93,13 @@ def discover(root: Path) -> Discovery:
 
 
 def belongs_to(optimized: str, baselines: Iterable[str]) -> str | None:
-    """The longest baseline name that is the optimized name, or that the optimized name continues after a `_`."""
+    """The longest baseline name that equals the optimized name, or is its beginning before a `_`. None: no name."""
     fitting = [name for name in baselines if optimized == name or optimized.startswith(f"{name}_")]
     return max(fitting, key=len, default=None)
 
 
-def _folders(root: Path, survey: _Survey) -> Iterator[Path]:
-    """The root and the folders below it, each real folder once; links last, so that a folder keeps its own name."""
+def _folders(root: Path, survey: _PairFinder) -> Iterator[Path]:
+    """The root and all folders below it, each real folder once. Links come last, so that real paths are preferred."""
     seen: set[str] = set()
     folders, links = [root], list[Path]()
     while folders or links:
@@ -126,8 +126,8 @@ def _is_searched(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-class _Survey:
-    """Pairs the files of one folder after another and collects what is wrong."""
+class _PairFinder:
+    """Pairs the files of one folder after another and collects problems."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -203,12 +203,12 @@ class _Survey:
 
 
 def _root_chapter(root: Path) -> str:
-    """The root's own name, unless a chapter in it has that name already."""
+    """Chapter of files in the root: the root's name, or `root` if a folder in it has that name."""
     return "root" if not root.name or (root / root.name).is_dir() else root.name
 
 
 def _is_text(path: str) -> bool:
-    """Whether the path can stand in a record: file names may hold any bytes, JSON may not."""
+    """Whether the path can be written to a record: file names may hold any bytes, JSON only Unicode text."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -222,7 +222,7 @@ def _expected(name: str, suffix: str) -> str:
 
 
 def _import_root(root: Path, folder: Path, modules: frozenset[str]) -> Path:
-    """The folder from which the file's imports can be found: the root, unless another around it holds more of them.
+    """The folder to import from: the root, unless a folder above or below it holds more of the imported modules.
 
     A tree may lie deeper than the root that was named (`repository/code/ch1`), or reach above it (`code/labs/moe`).
     """
@@ -233,7 +233,7 @@ def _import_root(root: Path, folder: Path, modules: frozenset[str]) -> Path:
 
 
 def _up_to_repository(root: Path) -> list[Path]:
-    """The folders above the root up to the one that is a git repository; none if the root is in no repository."""
+    """The folders above the root up to the git repository that contains it; none without a repository."""
     for count, place in enumerate((root, *root.parents)):
         if (place / ".git").exists():
             return list(root.parents[:count])

@@ -22,17 +22,17 @@ ExpectationStatus = Literal["met", "improved", "regressed", "new", "undecided", 
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pair is expected to reach."""
+    """The expected speedup of a pair, and the run that set it."""
 
     speedup: float
     speedup_low: float
-    """Of the 95 % interval of the run that set it."""
+    """Lower end of the 95 % interval in the run that set it."""
     speedup_high: float
     optimized_ms: float | None = None
-    """Median then. For the reader; only the speedup is checked."""
+    """Median time in that run, for information. Only the speedup is checked."""
     run_id: str = ""
     commit: str = ""
-    """Of the tree that was run, where it is a git repository."""
+    """Commit of the tree that was run, if it is a git repository."""
 
 
 class Expectations(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_expectations(path: Path) -> Expectations:
-    """The file; one that is not there holds nothing."""
+    """Read the file. A missing file has no expectations."""
     try:
         found = decode(path.read_bytes(), Expectations)
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def hardware_of(report: PairsReport) -> str:
 
 
 def check_run(report: PairsReport, expectations: Expectations, threshold_pct: float = 5.0) -> tuple[Checked, ...]:
-    """Every pair of the run, and every expected one that the run planned but did not reach."""
+    """Check every pair of the run, and every expected pair that was planned but not run."""
     expected = expectations.hardware.get(hardware_of(report), {})
     checked = [_check(record.name, report, expected.get(record.name), threshold_pct) for record in report.pairs]
     checked += [_unreached(pair.name, expected.get(pair.name)) for pair in report.not_run if pair.name in expected]
@@ -92,9 +92,9 @@ def check_run(report: PairsReport, expectations: Expectations, threshold_pct: fl
 
 
 def update(report: PairsReport, expectations: Expectations, checked: tuple[Checked, ...]) -> Expectations:
-    """The expectations with what is new, improved or regressed in this run.
+    """The expectations with new values for pairs that are new, improved or regressed in this run.
 
-    What is met keeps its value: otherwise many small losses, each within the threshold, would add up unseen.
+    A met expectation keeps its value. Otherwise small losses within the threshold would add up unnoticed.
     """
     key = hardware_of(report)
     records = {record.name: record for record in report.pairs}

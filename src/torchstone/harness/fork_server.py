@@ -24,12 +24,12 @@ from torchstone.processes.child_process import PIPE_BYTES
 from torchstone.protocol.worker_environment import start_apart
 
 DETERMINISTIC = b"deterministic"
-"""Requests a process that will use deterministic algorithms: the server first imports what torch needs for them."""
+"""Request for a process that uses deterministic algorithms. The server first imports what torch needs for them."""
 SIDE_SESSION = "torchstone.harness.side_session:SideSession"
 """Class that answers requests in the process of a benchmark."""
 _STOP_SECONDS = 5.0
-_BIRTH_SECONDS = 120.0
-"""For the fork server to import torch and its compiler, on a busy machine with a cold disk."""
+_START_SECONDS = 120.0
+"""Longest wait for a new process. The server may still import torch and its compiler, from a cold disk."""
 
 
 class ForkServer:
@@ -54,30 +54,30 @@ class ForkServer:
     def start_side(
         self, log: BoundedLog, watch: Callable[[int], None] | None = None, deterministic: bool = False
     ) -> ChildProcess:
-        """A new process, with nothing of the benchmark in it yet."""
+        """Fork a new process, in which no benchmark is loaded yet."""
         for _ in range(2):  # a fork server that was killed is replaced once
             with self._lock:
-                requests = self._running()
+                requests = self._server_socket()
             ends, theirs = _pipes()
             try:
                 socket.send_fds(requests, [DETERMINISTIC if deterministic else b"side"], theirs)
             except OSError:
                 for descriptor in ends:
                     os.close(descriptor)
-                self._forget(requests)
+                self._discard_server(requests)
                 continue
             finally:
                 for descriptor in theirs:
                     os.close(descriptor)
             child = ChildProcess(ends, log, watch)
-            if child.wait_until_born(time.monotonic() + _BIRTH_SECONDS):
+            if child.wait_until_born(time.monotonic() + _START_SECONDS):
                 return child
             child.end()
-            self._forget(requests)
+            self._discard_server(requests)
         raise InfrastructureError("the process that starts benchmarks ends at once. Try 'python -c \"import torch\"'.")
 
     def stop(self) -> None:
-        """End it. Sides that are alive stay with their callers."""
+        """End the fork server. Sides that are alive are not ended."""
         with self._lock:
             requests, process, self._requests, self._process = self._requests, self._process, None, None
         if requests is not None:
@@ -90,7 +90,7 @@ class ForkServer:
             process.kill()
             process.wait()
 
-    def _running(self) -> socket.socket:
+    def _server_socket(self) -> socket.socket:
         if self._requests is None:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             module = "torchstone.harness.fork_server_process"
@@ -99,7 +99,7 @@ class ForkServer:
             self._requests = ours
         return self._requests
 
-    def _forget(self, requests: socket.socket) -> None:
+    def _discard_server(self, requests: socket.socket) -> None:
         with self._lock:
             if self._requests is not requests:
                 return
@@ -112,7 +112,7 @@ class ForkServer:
 
 
 def _pipes() -> tuple[Ends, list[int]]:
-    """Our ends, and those of the side in the order in which the fork server expects them."""
+    """Make pipes: our ends, and the side's ends in the order in which the fork server expects them."""
     requests, replies, log, status, leash = (os.pipe() for _ in range(5))
     with contextlib.suppress(OSError):  # where a user may have no more, the usual 64 KiB do
         fcntl.fcntl(log[0], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -125,7 +125,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_fork_server(is_cuda: bool) -> ForkServer:
-    """One for CUDA and one for the CPU, ended with this process: the Python functions start sides again and again."""
+    """The fork server for CUDA or for the CPU that the Python functions of this process share. It ends at exit."""
     with _shared_lock:
         if is_cuda not in _shared:
             _shared[is_cuda] = ForkServer(is_cuda)

@@ -26,16 +26,16 @@ from torchstone.processes.child_process import STATUS
 from torchstone.processes.keeper import forget_children, in_child, kill_descendants, wait_for_end, watch_children
 
 _DESCRIPTORS = 5
-"""Requests, replies, log, status, leash: in this order with every request."""
+"""Descriptors sent with every request: requests, replies, log, status, leash, in this order."""
 _FIRST_PROTOCOL_DESCRIPTOR = 200
-"""Far from the numbers that a benchmark is likely to close or to write to by mistake."""
+"""Least number of the protocol's descriptors. A benchmark is unlikely to close or write to such numbers by mistake."""
 
 
 def main() -> None:
     requests = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
-    # By itself malloc gives memory back or keeps it depending on where its heap happens to end: then the same benchmark
-    # takes half as long again in one process as in another, for as long as both live.
+    # By default, malloc returns memory to the system depending on where its heap ends. The same benchmark then takes
+    # half as long again in one process as in another, for as long as both live.
     linux_calls.keep_freed_memory()
     _import_all(sys.argv[2], sys.argv[3], profiles="profiles" in sys.argv[4:])
     gc.freeze()
@@ -53,7 +53,7 @@ def main() -> None:
             child = os.fork()
         if child == 0:
             requests.close()
-            in_child(functools.partial(_keep, descriptors, sys.argv[3]))
+            in_child(functools.partial(_run_keeper, descriptors, sys.argv[3]))
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -71,8 +71,8 @@ def _import_all(device_type: str, session: str, profiles: bool) -> None:
         import triton  # noqa: F401
 
 
-def _keep(descriptors: list[int], session: str) -> None:
-    """The keeper: fork the side, wait for its end or for the caller to let go, then end everything."""
+def _run_keeper(descriptors: list[int], session: str) -> None:
+    """Run the keeper: fork the side, wait until it ends or the caller closes the leash, then kill all descendants."""
     requests, replies, log, status, leash = descriptors
     os.setsid()
     wake_read, wake_write = watch_children()
@@ -81,7 +81,7 @@ def _keep(descriptors: list[int], session: str) -> None:
     side = os.fork()
     if side == 0:
         forget_children(status, leash, wake_read, wake_write)
-        in_child(functools.partial(_be_side, requests, replies, log, session))
+        in_child(functools.partial(_run_side, requests, replies, log, session))
     for descriptor in (requests, replies, log):
         os.close(descriptor)
     wait_status = wait_for_end(side, leash, wake_read)
@@ -91,11 +91,11 @@ def _keep(descriptors: list[int], session: str) -> None:
     kill_descendants()
 
 
-def _be_side(requests: int, replies: int, log: int, name: str) -> None:
+def _run_side(requests: int, replies: int, log: int, name: str) -> None:
     linux_calls.die_with_parent(signal.SIGKILL)
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    requests, replies = _moved(requests), _moved(replies)
+    requests, replies = _moved_to_high_number(requests), _moved_to_high_number(replies)
     for standard in (1, 2):
         os.dup2(log, standard)
     os.close(log)
@@ -109,7 +109,7 @@ def _be_side(requests: int, replies: int, log: int, name: str) -> None:
             send(outgoing, reply)
 
 
-def _moved(descriptor: int) -> int:
+def _moved_to_high_number(descriptor: int) -> int:
     import fcntl
 
     found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_PROTOCOL_DESCRIPTOR)

@@ -10,22 +10,23 @@ from torchstone.processes.resident_memory import proportional_bytes, resident_by
 from torchstone.supervisor.ptrace_freezing import descendants
 
 _SHARE = 0.75
+"""Default limit as a share of the memory of the machine or container."""
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 class OverMemoryError(Exception):
-    """The processes of a benchmark use more than they may; one line."""
+    """The processes of a benchmark use more memory than their limit; the text is one line."""
 
 
 class MemoryLimit:
-    """The limit. While a benchmark works, it is called again and again with the pid of the keeper of its processes."""
+    """Raises `OverMemoryError` if the processes below a keeper exceed the limit. Called repeatedly with its pid."""
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes or default_limit_bytes()
 
     def __call__(self, keeper: int) -> None:
         pids = descendants(keeper)
-        # Pages shared since a fork count in every process at first; only if that is too much, look closely.
+        # The first sum counts shared pages once per process. Only if it exceeds the limit, shared pages are divided.
         if sum(resident_bytes(pid) for pid in pids) <= self.limit_bytes:
             return
         used = sum(proportional_bytes(pid) for pid in pids)

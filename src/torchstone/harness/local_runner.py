@@ -16,11 +16,11 @@ from torchstone.harness.results import BenchmarkResult, Comparison, Side
 from torchstone.harness.side_transports import ProcessTransport
 
 Profile = Callable[[PairOrder, Comparison, ForkServer], Comparison]
-"""Profiles the sides of a pair that was timed, and adds what it found. The fork server starts their processes."""
+"""Profiles the sides of a timed pair and returns the comparison with the metrics. The fork server starts processes."""
 
 
 class LocalPairRunner:
-    """Usable from several threads. Work on the device waits for the device's lane, a lock across processes."""
+    """Runs pairs on this machine, from several threads. Device work waits for the lane, a lock across processes."""
 
     def __init__(
         self, device_type: str = "cpu", profile: Profile | None = None, lane_folder: Path | None = None
@@ -41,12 +41,12 @@ class LocalPairRunner:
         self._fork_server.stop()
 
     def run(self, order: PairOrder) -> Comparison:
-        """The comparison. If a benchmark fails in any way, that is a result, never an exception."""
+        """Run the pair and compare its sides. A failure of a benchmark is a result, never an exception."""
         suffixes = {order.baseline.suffix, order.optimized.suffix}
         if suffixes == {".cu"}:
             return compare_cuda_files(order, self._lane_folder)
         if ".cu" in suffixes:
-            return _unlike(order)
+            return _different_languages(order)
         sides = [self._side(order, "baseline", order.baseline), self._side(order, "optimized", order.optimized)]
         session = Session(sides, circumstances(order, self._lane_folder))
         session.run()
@@ -61,7 +61,7 @@ class LocalPairRunner:
 
 
 def circumstances(order: PairOrder, lane_folder: Path | None = None) -> Circumstances:
-    """What both sides of the order share."""
+    """Device, seed and settings that both sides of the order share."""
     return Circumstances(
         device=order.device,
         seed=order.seed,
@@ -71,7 +71,7 @@ def circumstances(order: PairOrder, lane_folder: Path | None = None) -> Circumst
     )
 
 
-def _unlike(order: PairOrder) -> Comparison:
+def _different_languages(order: PairOrder) -> Comparison:
     message = "a .cu file can only be compared with another .cu file"
     failed = BenchmarkResult(status="failed", stage="load", errors=(message,))
     return Comparison(name=order.name, baseline=failed, optimized=failed)

@@ -21,11 +21,11 @@ _ARGUMENTS = "_constructor_arguments"
 
 
 class CannotCrossError(Exception):
-    """Why an object must stay in its process; one line."""
+    """An object cannot be recreated in another process; the text is the reason, in one line."""
 
 
 def source_of(benchmark: Any) -> ObjectSource:
-    """How another process makes the same object. Call it before `setup`."""
+    """What another process needs to recreate the object. Must be called before `setup`."""
     kind = type(benchmark)
     file = _file_of(kind)
     arguments = getattr(benchmark, _ARGUMENTS, None)
@@ -55,7 +55,7 @@ def _file_of(kind: type) -> str:
 
 
 def _state(benchmark: Any, whole: bool) -> bytes | None:
-    """The whole object, or only its attributes; those may be left out if they cannot be pickled."""
+    """The pickled object, or only its attributes; None if the attributes cannot be pickled."""
     what = benchmark if whole else {name: value for name, value in vars(benchmark).items() if name != _ARGUMENTS}
     try:
         return pickle.dumps(what)
@@ -66,7 +66,7 @@ def _state(benchmark: Any, whole: bool) -> bytes | None:
 
 
 def restore(source: ObjectSource) -> Any:
-    """The object again, in the process that runs it."""
+    """Recreate the object, in the process that runs it."""
     for entry in source.search_path:
         if entry not in sys.path:
             sys.path.append(entry)
@@ -99,6 +99,6 @@ def _module(source: ObjectSource) -> Any:
     assert spec.loader is not None, "a Python file"
     module = importlib.util.module_from_spec(spec)
     sys.modules[_MAIN_ALIAS] = module
-    sys.modules[source.module] = module  # pickled objects name their classes so
+    sys.modules[source.module] = module  # pickled objects refer to their classes by this name
     spec.loader.exec_module(module)
     return module

@@ -28,7 +28,7 @@ from torchstone.tensor_files import Floats, difference, distance, largest, load_
 
 OTHER_STREAM_SHARE = 0.1
 OTHER_STREAM_MS = 0.03
-"""If the host waits longer than the events say by this share and this time, the call works on other streams too."""
+"""A call works on other streams, too, if the wall time exceeds the time of the events by this share and this time."""
 HOST_BOUND_SHARE = 0.8
 """A side is host-bound if issuing its calls takes the host more than this share of the device's time."""
 
@@ -38,48 +38,48 @@ TOLERANCES = {
     "float16": 2e-2,
     "bfloat16": 2e-2,
 }
-"""Allowed difference by dtype, as a share of the largest value, where the benchmark declares none."""
+"""Dtype -> allowed difference as a share of the largest value, if the benchmark declares no tolerance."""
 TF32_TOLERANCE = 1e-2
 FLOAT8_TOLERANCE = 0.25
 FARTHEST = 1e9
-"""Reported instead of an infinite difference (a NaN on one side, another shape): JSON has no infinity."""
+"""Reported for an infinite difference (a NaN on one side only, another shape): JSON has no infinity."""
 _COMPLEX = {"complex128": "float64", "complex64": "float32", "complex32": "float16"}
 
 
 def choose_clock(sides: Sequence[SideRun], by_host: bool = False) -> None:
-    """On CUDA, events if they see all of the work on every side, else the host's clock for all of them.
+    """Choose CUDA events if they cover all the work of every side, else the host's clock for all sides.
 
-    Triton's timer uses events and torch's the host's clock, whatever is wanted. `by_host`: a side that ran before
-    these was timed by the host's clock.
+    Triton's timer always uses events, torch's timer the host's clock. `by_host`: use the host's clock, because a side
+    that ran before was timed by it.
     """
     present = [side for side in sides if not side.has_failed]
-    beyond = [side for side in present if _works_elsewhere(side)]
+    on_other_streams = [side for side in present if _works_on_other_streams(side)]
     for side in present:
         if side.settings.mode is not BenchmarkMode.CUSTOM:
             side.uses_events = side.settings.mode is BenchmarkMode.TRITON
             continue
-        side.uses_events = not by_host and not beyond and all(each.unseen_ms is not None for each in present)
-        if beyond:
-            names = " and ".join(each.side for each in beyond)
+        side.uses_events = not by_host and not on_other_streams and all(each.unseen_ms is not None for each in present)
+        if on_other_streams:
+            names = " and ".join(each.side for each in on_other_streams)
             side.notes.append(f"timed by the wall clock: the {names} side works on streams that events do not see")
 
 
 def sides_on_another_clock(sides: Sequence[SideRun]) -> list[SideRun]:
-    """Sides timed by events though another was timed by the host's clock: their times cannot be compared."""
+    """Sides that were timed by events while another was timed by the host's clock, so that they cannot be compared."""
     present = [side for side in sides if not side.has_failed]
     if all(side.uses_events for side in present):
         return []
     return [side for side in present if side.uses_events and side.settings.mode is BenchmarkMode.CUSTOM]
 
 
-def _works_elsewhere(side: SideRun) -> bool:
+def _works_on_other_streams(side: SideRun) -> bool:
     if side.unseen_ms is None:
         return False
     return side.unseen_ms > max(OTHER_STREAM_MS, OTHER_STREAM_SHARE * statistics.median(side.warm_ms[1:]))
 
 
 def is_host_bound(side: SideRun) -> bool:
-    """Whether the device waits for the host: then the times are those of the host, and vary with its speed."""
+    """Whether the device waits for the host. Then the times are those of the host and vary with its speed."""
     device_ms = sum(sum(block.times_ms) for block in side.blocks)
     return side.uses_events and sum(block.host_ms for block in side.blocks) > HOST_BOUND_SHARE * device_ms
 
@@ -93,7 +93,10 @@ def compare_sides(
     taken: Literal["interleaved", "in sequence"],
     notes: Sequence[str] = (),
 ) -> Comparison:
-    """A speedup only if both sides succeeded; a regression only if the whole interval is beyond the threshold."""
+    """The comparison of two sides.
+
+    It has a speedup only if both succeeded, and a regression only if the whole interval is beyond the threshold.
+    """
     found = None
     if not baseline.has_failed and not optimized.has_failed:
         found = _ratio(baseline, optimized, taken == "interleaved")
@@ -114,7 +117,7 @@ def compare_sides(
 
 
 def is_regression(found: BlockRatio, threshold_pct: float) -> bool:
-    """Whether even the upper end of the interval is slower than allowed. Without an interval nothing is certain."""
+    """Whether even the upper end of the interval is slower than allowed. False without an interval."""
     return found.high is not None and found.high < 1 / (1 + threshold_pct / 100)
 
 
@@ -131,7 +134,7 @@ def _ratio(baseline: SideRun, optimized: SideRun, is_paired: bool) -> BlockRatio
 def compare_outputs(
     baseline: Outputs | None, optimized: Outputs | None, baseline_file: Path, optimized_file: Path
 ) -> OutputComparison | None:
-    """None: not both sides offer an output."""
+    """Compare the outputs; the result describes the worst tensor. None: not both sides offer an output."""
     if baseline is None or optimized is None or not baseline.tensors or not optimized.tensors:
         return None
     message = _structure_difference(baseline, optimized)
@@ -160,7 +163,7 @@ def _structure_difference(baseline: Outputs, optimized: Outputs) -> str:
 
 
 def _declared(*sides: Outputs) -> tuple[float, float] | None:
-    """The coarser of what the sides declare."""
+    """The larger of the tolerances that the sides declare; None if neither declares one."""
     found = [side.tolerance for side in sides if side.tolerance is not None]
     return (max(rtol for rtol, _ in found), max(atol for _, atol in found)) if found else None
 
@@ -176,7 +179,7 @@ def tolerance(dtype: str, allows_tf32: bool) -> float:
 def _compare_tensor(
     name: str, ours: Floats, theirs: Floats, allowed: float, declared: tuple[float, float] | None, count: int
 ) -> tuple[float, OutputComparison]:
-    """How many times the allowed difference the tensor is off, for ranking, and its comparison."""
+    """The difference over the allowed one, for ranking, and the comparison of the tensor."""
     apart, _ = distance(ours, theirs)
     if declared is not None:
         rtol, atol = declared
@@ -189,7 +192,7 @@ def _compare_tensor(
         agrees = apart <= allowed
     excess = apart / allowed if allowed > 0 else (math.inf if apart > 0 else 0.0)
     if not agrees:
-        excess = max(excess, 1.0) + 1.0  # one that disagrees is reported rather than any that agrees
+        excess = max(excess, 1.0) + 1.0  # ranks above every tensor that agrees
     message = "" if agrees else _message(name, apart, allowed)
     return excess, OutputComparison(agrees, count, name, min(apart, FARTHEST), allowed, message)
 

@@ -13,22 +13,22 @@ from torchstone.harness.results import BenchmarkResult, Comparison
 
 
 class PairOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """Run these two files against each other."""
+    """Request to run and compare two benchmark files."""
 
     name: str
-    """For messages, ranges and folders: `ch13/moe`."""
+    """Name of the pair in messages, NVTX ranges and folders: `ch13/moe`."""
     root: Path
-    """The folder that holds the chapters; importable while the files load."""
+    """The folder that holds the chapters. It is on `sys.path` while the files load."""
     baseline: Path
     optimized: Path
     device: str
     """``cpu`` or ``cuda:N``."""
     seed: int
-    """For both sides, unless their configuration says otherwise."""
+    """Seed of both sides, unless their configuration sets another."""
     config: BenchmarkConfig = BenchmarkConfig()
-    """The caller's layer, below the benchmark's own."""
+    """The caller's settings. The benchmark's own override them."""
     overrides: BenchmarkConfig = BenchmarkConfig()
-    """The command line's layer, above the benchmark's own."""
+    """Settings of the command line. They override the benchmark's own."""
     regression_threshold_pct: float = 5.0
     artifacts: Path
     """A folder of this pair's own, for logs and profiles. It may not exist yet."""
@@ -38,12 +38,12 @@ class PairRunner(Protocol):
     """Carries out one order. May be called from several threads at once; device work waits for the device's lane."""
 
     def run(self, order: PairOrder) -> Comparison:
-        """The comparison. If a benchmark fails in any way, that is a result, never an exception."""
+        """Run the pair and compare its sides. A failure of a benchmark is a result, never an exception."""
         ...
 
 
 class FakePairRunner:
-    """Answers with what it was given, by the order's name. For tests of what lies above pairs."""
+    """Returns prepared comparisons by the order's name, for tests of the code that uses a runner."""
 
     def __init__(self, answers: Mapping[str, Comparison]) -> None:
         self._answers = dict(answers)

@@ -32,16 +32,16 @@ MakeTransport = Callable[[], Transport]
 
 
 class SideOrder(msgspec.Struct, frozen=True):
-    """One side: where its benchmark is, and how its process is reached."""
+    """One side: where its benchmark is, and a function that starts its process."""
 
     side: Side
     source: Source | None
-    """None: the transport has the object already."""
+    """None: the transport holds the benchmark object."""
     start: MakeTransport
 
 
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
-    """What both sides share."""
+    """Device, seed and settings that both sides share."""
 
     device: str
     seed: int
@@ -51,7 +51,7 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _TooLargeTogetherError(Exception):
-    """One side ran out of memory while the other held some."""
+    """One side ran out of memory while the other was set up, too."""
 
 
 class Session:
@@ -68,12 +68,12 @@ class Session:
         self.notes: list[str] = []
         self.outputs: OutputComparison | None = None
         self._modes_differ = False
-        """Also known when the sides run in sequence: they are loaded together before."""
+        """Whether the sides ask for different timers. Known from a joint load, also when they run in sequence."""
         self._by_host = False
-        """A side that has run needs the host's clock, so the other one gets it too."""
+        """Whether a side that has run needs the host's clock, so that the other uses it, too."""
 
     def run(self) -> None:
-        """All stages of all sides. No process of a benchmark is left running, whatever it does; a thread may be."""
+        """Run all stages of all sides. No benchmark process is left running; a benchmark's thread may be."""
         with contextlib.ExitStack() as stack:
             lane = stack.enter_context(contextlib.closing(MeasuringLane(self._device.name, self._around.lane_folder)))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchstone-pair-")))
@@ -168,7 +168,7 @@ class Session:
         return [by_side[side.side] for side in sides]
 
     def _check_mode(self, side: SideRun) -> None:
-        """Triton's timer needs a GPU. Asked for by the command line, that fails; by the benchmark, it is a note."""
+        """If Triton's timer cannot be used: fail if the command line asked for it, else use another and note that."""
         if side.settings.mode is not BenchmarkMode.TRITON:
             return
         if self._device.kind == "cuda" and importlib.util.find_spec("triton") is not None:
@@ -194,7 +194,7 @@ class Session:
             side.take_warm_up(warmed)
 
     def _measuring_cores(self, threads: int) -> tuple[int, ...]:
-        """On a CPU both sides share the same cores: two cores of one machine are not equally fast."""
+        """Cores for timing on a CPU, the same for both sides since cores differ in speed; empty on CUDA."""
         if self._device.kind != "cpu":
             return ()
         return tuple(sorted(os.sched_getaffinity(0))[-threads:])
@@ -218,13 +218,13 @@ class Session:
             optimized.fail("validation", f"wrong output: {self.outputs.message}")
 
     def comparison(self, name: str, threshold_pct: float) -> Comparison:
-        """What came of two sides."""
+        """The comparison of the two sides that have run."""
         baseline, optimized = self.sides
         return compare_sides(name, baseline, optimized, self.outputs, threshold_pct, self.taken, self.notes)
 
 
 def device_variables(device: Device) -> dict[str, str]:
-    """The chosen device is the first that a side sees. The others follow, for benchmarks that need several."""
+    """Variables with which a side sees the chosen device first, then the others, for benchmarks that need several."""
     if device.uuid is None:
         return {"CUDA_VISIBLE_DEVICES": ""}
     others = [uuid for uuid in visible_uuids(os.environ) if uuid != device.uuid]

@@ -17,35 +17,35 @@ from torchstone.harness.pair_runner import PairOrder, PairRunner
 from torchstone.harness.results import Comparison
 
 _JOIN_SECONDS = 5.0
-"""For threads to return after the runner was closed. A thread that stays is left behind: it cannot be killed."""
+"""Longest wait for threads after the runner was closed. A thread that does not return is left running."""
 
 
 class Answer(NamedTuple):
     """The result of one order."""
 
     place: int
-    """Of the order, in the sequence of orders."""
+    """Position of the order in the sequence of orders."""
     comparison: Comparison | None
     error: Exception | None
-    """What the runner raised instead of answering, which it never should."""
+    """The exception that the runner raised. A correct runner never raises."""
     seconds: float
 
 
 class PairThreads:
-    """Carries out orders with several threads. No order is begun after `until`."""
+    """Carries out orders with several threads. No order begins after `until` (monotonic seconds)."""
 
     def __init__(self, runner: PairRunner, orders: Sequence[PairOrder], jobs: int, until: float | None) -> None:
         self._runner = runner
         self._waiting = deque(enumerate(orders))
         self._until = until
-        self._ends = threading.Event()
+        self._is_stopping = threading.Event()
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
         # Daemons, so that a runner that does not return cannot keep an interrupted program from ending.
         count = min(jobs, len(orders))
         self._threads = [threading.Thread(target=self._work, name=f"pair-{i}", daemon=True) for i in range(count)]
 
     def answers(self) -> Iterator[Answer]:
-        """Each as soon as it is there. Raises the first error of the machine that a runner met."""
+        """Yield each answer as soon as it arrives. Raises the first `TorchstoneError` that the runner raised."""
         for thread in self._threads:
             thread.start()
         working = len(self._threads)
@@ -59,7 +59,7 @@ class PairThreads:
                 yield answer
 
     def arrived(self) -> Iterator[Answer]:
-        """Finished answers that nobody has taken yet, for a caller that was interrupted while waiting."""
+        """Yield finished answers that `answers` has not yielded, for a caller that was interrupted while waiting."""
         while True:
             try:
                 answer = self._answers.get_nowait()
@@ -69,8 +69,8 @@ class PairThreads:
                 yield answer
 
     def dismiss(self) -> None:
-        """Begin nothing more, stop the runner, wait for the threads. Answers from now on are of no use."""
-        self._ends.set()
+        """Begin no more orders, close the runner, wait for the threads. Later answers are dropped."""
+        self._is_stopping.set()
         close = getattr(self._runner, "close", None)
         if close is not None:
             close()
@@ -81,7 +81,7 @@ class PairThreads:
 
     def _work(self) -> None:
         try:
-            while not self._ends.is_set() and (self._until is None or time.monotonic() < self._until):
+            while not self._is_stopping.is_set() and (self._until is None or time.monotonic() < self._until):
                 try:
                     place, order = self._waiting.popleft()
                 except IndexError:
@@ -98,5 +98,5 @@ class PairThreads:
         except Exception as error:  # noqa: BLE001 - one pair must not end a suite of hundreds
             failure = error
             if isinstance(error, TorchstoneError):
-                self._ends.set()  # the machine refuses: it would refuse the next pair too
+                self._is_stopping.set()  # an error of the machine or request would fail the next pair, too
         return Answer(place, comparison, failure, round(time.monotonic() - began, 3))

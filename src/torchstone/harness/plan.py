@@ -29,7 +29,7 @@ PAIR_RECORDS = RecordKind(
 
 
 class PlannedPair(msgspec.Struct, frozen=True, kw_only=True):
-    """A pair of the run, whether or not it has been run: enough to name it in a report."""
+    """A pair that is planned for the run: the fields that name it in a report."""
 
     key: str
     name: str
@@ -42,16 +42,16 @@ class PlannedPair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PairsPlan(msgspec.Struct, frozen=True):
-    """Every pair of a run: to be run, or done before."""
+    """Every pair of a run, whether still to be run or in the journal already."""
 
     pairs: tuple[Pair, ...]
     """Still to be run."""
     orders: tuple[PairOrder, ...]
-    """One for each of them, in the same order."""
+    """Orders for `pairs`, in the same sequence."""
     done: tuple[PairRecord, ...]
-    """What the journal holds already."""
+    """Records that the journal holds already."""
     planned: tuple[PlannedPair, ...]
-    """All of them, in the order of discovery."""
+    """All pairs of the run, in the order of discovery."""
     problems: tuple[Problem, ...] = ()
     """Files that are in no pair, or that have an error."""
 
@@ -74,7 +74,7 @@ def make_plan(
     folder: Path,
     held: Iterable[PairRecord] = (),
 ) -> PairsPlan:
-    """Orders for the chosen pairs, less those that `held` holds a result of."""
+    """Plan orders for the chosen pairs without a valid record in `held`."""
     kept = {record.key: record for record in held if not PAIR_RECORDS.tried_again(record)}
     left = tuple(pair for pair in chosen if pair.key not in kept)
     return PairsPlan(
@@ -102,7 +102,7 @@ def _order(pair: Pair, request: PairsRequest, device: str, seed: int, folder: Pa
 
 
 def _folder_name(chapter: str) -> str:
-    """One folder per chapter, `labs+moe` for `labs/moe`: it must not lie within the folder of a pair `labs/moe`."""
+    """Folder of a chapter: `labs+moe` for `labs/moe`. A subfolder could collide with a pair named `labs/moe`."""
     return chapter.replace("+", "++").replace("/", "+")
 
 

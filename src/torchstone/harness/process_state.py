@@ -34,7 +34,7 @@ class Determinism:
             self._holders.add(self)
 
     def put_back(self) -> None:
-        """Has no effect if it has been called before, or while another benchmark needs the settings."""
+        """Restore the settings, unless another benchmark still needs determinism. A second call does nothing."""
         with self._lock:
             if self not in self._holders:
                 return
@@ -44,7 +44,7 @@ class Determinism:
 
 
 class _Settings(NamedTuple):
-    """What `be_deterministic` changes."""
+    """The settings of torch that `be_deterministic` changes."""
 
     algorithms: bool
     warn_only: bool
@@ -98,7 +98,7 @@ def stay_on(cores: Iterable[int]) -> None:
 
 @contextlib.contextmanager
 def caller_on(cores: Iterable[int]) -> Iterator[None]:
-    """Pin the calling thread, and what it starts, to these cores meanwhile; other threads stay where they are."""
+    """Pin the calling thread, and threads that it starts, to these cores inside the block."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -108,7 +108,7 @@ def caller_on(cores: Iterable[int]) -> Iterator[None]:
 
 
 class MemoryWatch:
-    """From now until `stats`: device memory of torch's allocator, or on a CPU the resident memory of this process."""
+    """Measures memory from now on: of torch's allocator on CUDA, or the resident memory of this process on a CPU."""
 
     def __init__(self, is_cuda: bool) -> None:
         self._is_cuda = is_cuda
@@ -117,11 +117,11 @@ class MemoryWatch:
 
             torch.cuda.reset_peak_memory_stats()
         else:
-            with contextlib.suppress(OSError):  # not everywhere allowed: then the peak is since the process began
+            with contextlib.suppress(OSError):  # if not allowed, the peak counts from the start of the process
                 Path("/proc/self/clear_refs").write_text("5")
 
     def stats(self, kept_bytes: int = 0) -> MemoryStats:
-        """Peak since the watch began, and memory now; less `kept_bytes` of device memory held for the harness."""
+        """Peak since construction, and current memory; without `kept_bytes` of device memory due to the harness."""
         if self._is_cuda:
             import torch
 

@@ -9,26 +9,27 @@ from torchstone.profiling.base import weighted_mean
 from torchstone.profiling.nsight_compute import MOST_LAUNCHES
 from torchstone.schema import ProfiledKernel, ProfilerResult
 
-_TIMES_OF = ("torch", "nsys", "ncu")
-"""Whose kernel time counts: the first that saw kernels. ncu comes last: it empties the caches before each launch."""
-_OCCUPANCY_OF = ("ncu", "torch")
-"""ncu measures occupancy; torch estimates it from the launch."""
+_TIME_SOURCES = ("torch", "nsys", "ncu")
+"""Order of profilers from which kernel time is taken. ncu comes last, since it empties caches before each launch."""
+_OCCUPANCY_SOURCES = ("ncu", "torch")
+"""Order of profilers from which occupancy is taken. ncu measures it; torch estimates it from the launch."""
 
 
 def metrics_of(results: Mapping[str, ProfilerResult], calls: Mapping[str, int]) -> ProfilerMetrics:
-    """Figures of one call. `calls` tells how many each profiler watched."""
+    """Metrics of one call. `calls`: profiler -> number of calls that it profiled."""
     kernels = {name: [k for k in result.kernels if k.kind == "kernel"] for name, result in results.items()}
     return ProfilerMetrics(
         profilers={name: _status(result) for name, result in results.items()},
         kernel_time_ms=next(
-            (_time_ms(kernels[name], calls[name]) for name in _TIMES_OF if _saw_all(name, kernels.get(name, []))), None
+            (_time_ms(kernels[name], calls[name]) for name in _TIME_SOURCES if _saw_all(name, kernels.get(name, []))),
+            None,
         ),
         sm_throughput_pct=_share(kernels.get("ncu", []), "sm_percent"),
         memory_throughput_pct=_share(kernels.get("ncu", []), "memory_percent"),
         occupancy_pct=next(
             (
                 share
-                for name in _OCCUPANCY_OF
+                for name in _OCCUPANCY_SOURCES
                 if (share := _share(kernels.get(name, []), "occupancy_percent")) is not None
             ),
             None,

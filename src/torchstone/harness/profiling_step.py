@@ -39,20 +39,20 @@ from torchstone.profiling.torch_profiler import FILE as TORCH_FILE
 from torchstone.schema import ProfilerResult
 
 CALLS = {"torch": 3, "nsys": 3, "ncu": 1}
-"""Calls that each profiler watches. ncu runs every kernel many times over: one call is all that it can afford."""
+"""Profiler -> calls that it profiles. Only one for ncu, which replays every kernel many times."""
 WARMUP_CALLS = 1
 _LIMITS = {"torch": "profiling_timeout_seconds", "nsys": "nsys_timeout_seconds", "ncu": "ncu_timeout_seconds"}
 _TOOLS = {"nsys": NSYS, "ncu": NCU}
 MOST_TRACE_BYTES = 256 << 20
-"""A longer trace is kept but not read: decoding takes several times its size in memory."""
+"""Largest trace that is read. A larger file is kept: decoding takes several times its size in memory."""
 
 
 class _Profiled(NamedTuple):
-    """What one profiler gave."""
+    """Result of one profiler."""
 
     result: ProfilerResult
     seconds: float
-    """Waiting for the device's lane left out."""
+    """Time without waiting for the device's lane."""
     overran: bool = False
 
 
@@ -75,7 +75,7 @@ class _Run(NamedTuple):
 
 
 class ProfilingStep:
-    """Called with a pair that was timed. Usable from several threads; one run of many pairs shares one."""
+    """Profiles the sides of timed pairs. All pairs of a run share one object, from several threads."""
 
     def __init__(self, tell: Callable[[str], None], lane_folder: Path | None = None) -> None:
         """`tell` gets one line for each tool that this machine lacks, once."""
@@ -104,7 +104,7 @@ class ProfilingStep:
             seen |= {name: self._with_tool(run, name) for name in _TOOLS if getattr(run.settings, f"enable_{name}")}
         results = {name: each.result for name, each in seen.items()}
         files = {name: str(run.folder / result.files[0]) for name, result in results.items() if result.files}
-        notes = [f"profiling with {name}: {each.notice}" for name, each in results.items() if _is_told(each)]
+        notes = [f"profiling with {name}: {each.notice}" for name, each in results.items() if _needs_note(each)]
         return msgspec.structs.replace(
             run.timed,
             profiler_metrics=metrics_of(results, CALLS),
@@ -141,11 +141,11 @@ class ProfilingStep:
             return _Profiled(ProfilerResult(name, "unavailable", f"the machine refused: {error}"), 0.0)
         spent = time.monotonic() - began
         if result.status == "absent" or result.notice == COUNTERS_REFUSED:
-            self._give_up(name, result)
+            self._mark_unusable(name, result)
         return _Profiled(result, spent, overran=result.status == "failed" and spent >= limit)
 
-    def _give_up(self, name: str, result: ProfilerResult) -> None:
-        """Not used again in this run; reported once."""
+    def _mark_unusable(self, name: str, result: ProfilerResult) -> None:
+        """Do not use the tool again in this run, and report that once."""
         with self._lock:
             if name in self._unusable:
                 return
@@ -154,13 +154,13 @@ class ProfilingStep:
 
 
 def _launches_kernels(traced: ProfilerResult) -> bool:
-    """Whether ncu and nsys would see anything; each costs a process. A trace that was not read says nothing."""
+    """Whether ncu and nsys may see kernels: True if the trace shows device work, or was not read."""
     read = traced.status == "profiled" and not traced.notice
     return not read or any(kernel.kind != "operator" for kernel in traced.kernels)
 
 
-def _is_told(result: ProfilerResult) -> bool:
-    """A tool that is not here was reported once for the whole run."""
+def _needs_note(result: ProfilerResult) -> bool:
+    """Whether the result gets a note. A missing or refused tool was reported once for the whole run."""
     return bool(result.notice) and result.status != "absent" and result.notice != COUNTERS_REFUSED
 
 
@@ -174,17 +174,17 @@ def _watch(seen: list[_Profiled]) -> StageWatch:
 
 
 def _trace(run: _Run, fork_server: ForkServer, lane: MeasuringLane) -> _Profiled:
-    """A Chrome trace of a few calls. Loading waits for nobody; what touches the device has the lane to itself."""
+    """Trace a few calls to a Chrome trace. Loading needs no lane; the calls hold the device's lane exclusively."""
     limit = run.limit_seconds("torch")
     spent = 0.0
     transport = ProcessTransport(fork_server, None)
     try:
         transport.limit_memory(run.settings.memory_limit_bytes)
-        with _counting() as loading:
+        with _elapsed_seconds() as loading:
             reply = transport.ask(_load(run), time.monotonic() + limit)
         spent = loading[0]
         if not isinstance(reply, Failed):
-            with lane.exclusive(), _counting() as tracing:
+            with lane.exclusive(), _elapsed_seconds() as tracing:
                 reply = transport.ask(_order(run), time.monotonic() + max(0.0, limit - spent))
             spent += tracing[0]
     except ReplyTimeoutError:
@@ -197,7 +197,7 @@ def _trace(run: _Run, fork_server: ForkServer, lane: MeasuringLane) -> _Profiled
 
 
 @contextlib.contextmanager
-def _counting() -> Iterator[list[float]]:
+def _elapsed_seconds() -> Iterator[list[float]]:
     began = time.monotonic()
     passed = [0.0]
     yield passed

@@ -29,7 +29,7 @@ _COLOURS = {
 
 
 def render(report: PairsReport, folder: Path, console: Console) -> None:
-    """Print the chapters, the pairs, what failed, the overall lines and where it all lies."""
+    """Print the pairs, failures, chapters, overall lines and the run's folder."""
     print_table(console, _pairs(report, console))
     console.print()
     failed = [record for record in report.pairs if record.status == "failed"]
@@ -44,7 +44,7 @@ def render(report: PairsReport, folder: Path, console: Console) -> None:
 
 
 def closing_line(summary: PairsSummary, folder: Path) -> Text:
-    """Counts, mean speedup and where it all lies, in one line."""
+    """Counts, mean speedup and the run's folder, in one line."""
     counts = {"failed": summary.failed, "skipped": summary.skipped, "not run": summary.not_run}
     counts["regressions"] = summary.regressions
     parts = [f"{summary.total_benchmarks} pairs", f"{summary.successful} successful"]

@@ -20,7 +20,7 @@ MARKDOWN_FILE = "benchmark_test_results.md"
 
 
 class PairsReport(msgspec.Struct, frozen=True, dict=True, kw_only=True):
-    """Everything that `benchmark_test_results.json` holds."""
+    """Content of `benchmark_test_results.json`."""
 
     run_id: str
     summary: PairsSummary
@@ -46,7 +46,7 @@ def make_report(
     planned: Sequence[PlannedPair],
     problems: Sequence[Problem] = (),
 ) -> PairsReport:
-    """Fold the records of a run."""
+    """Make the report of a run from its records."""
     ordered = sorted(records, key=lambda record: (natural(record.chapter), natural(record.name)))
     return PairsReport(
         run_id=run_id,

@@ -20,7 +20,7 @@ IDENTITY = ("root", "targets", "device", "settings", "regression_threshold_pct")
 """The parts of a configuration that a resumed run must share with its beginning. Timeouts may change."""
 
 OUTPUT_DIR = Path("artifacts")
-"""Where run folders are made unless told otherwise."""
+"""Default folder in which run folders are made."""
 REPRODUCIBLE_SEED = 42
 """The seed of `--reproducible`."""
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -36,19 +36,19 @@ class PairsRequest(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` (the first visible one) or ``cuda:N``."""
     config: BenchmarkConfig = BenchmarkConfig()
-    """Settings below the benchmark's own."""
+    """Settings that the benchmark's own override."""
     overrides: BenchmarkConfig = BenchmarkConfig()
-    """Settings above the benchmark's own: those of the command line."""
+    """Settings of the command line. They override the benchmark's own."""
     regression_threshold_pct: float = 5.0
     """A regression is an optimized side that is slower by more than this."""
     jobs: int = 1
-    """Pairs that are under way at once. Work on the device itself takes turns."""
+    """Pairs that run at the same time. Work on the device takes turns."""
     suite_timeout_seconds: float | None = 4 * 3600.0
     """No pair begins after this time. None: no limit."""
     run_id: str | None = None
     """Name of the run's folder; None is made from the time."""
     resume: bool = False
-    """Go on with the run of that id, keeping what it has."""
+    """Continue the run of that id, and keep its records."""
     output_dir: Path = OUTPUT_DIR
     """Where run folders are made."""
     latest: Path | None = None
@@ -56,7 +56,7 @@ class PairsRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(request: PairsRequest) -> None:
-    """Raises on what can be seen to be wrong."""
+    """Raise a `UsageError` for an invalid option."""
     check_run_id(request.run_id, request.resume)
     if request.jobs < 1:
         raise UsageError(f"jobs is {request.jobs}; it must be 1 or more.")
@@ -67,13 +67,13 @@ def check(request: PairsRequest) -> None:
 
 
 def choose_device(asked: str) -> str:
-    """``cpu`` or ``cuda:N``: pairs are timed on one device."""
+    """The one device on which pairs are timed: ``cpu`` or ``cuda:N``."""
     found = resolve_device(asked)
     return find_devices(found)[0].label
 
 
 def hardware_key(device: str) -> str:
-    """What expectations are kept under: `NVIDIA H200 (9.0)`, or the CPU's model name."""
+    """Key of the hardware in a file of expectations: `NVIDIA H200 (9.0)`, or the CPU's model name."""
     machine = hardware()
     uuid = find_devices(device)[0].uuid
     for gpu in machine.gpus:
@@ -83,7 +83,7 @@ def hardware_key(device: str) -> str:
 
 
 def configuration(request: PairsRequest, root: Path, device: str) -> dict[str, Any]:
-    """What the manifest keeps of the request."""
+    """The part of the request that the manifest records."""
     layers = {"config": request.config, "overrides": request.overrides}
     fields = {name: msgspec.to_builtins(layer) for name, layer in layers.items()}
     timeouts, settings = {}, {}
@@ -105,7 +105,7 @@ def configuration(request: PairsRequest, root: Path, device: str) -> dict[str, A
 
 
 def remembered(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the request that a manifest keeps, for a run that goes on, all but the suite timeout."""
+    """The fields of a resumed run's request, from its manifest; without the suite timeout."""
     layers = {
         name: {**configuration["settings"][name], **configuration["timeouts"][name]} for name in ("config", "overrides")
     }
@@ -121,7 +121,7 @@ def remembered(configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overlaid(below: BenchmarkConfig, above: BenchmarkConfig) -> BenchmarkConfig:
-    """The settings of both; where both have one, that of `above`."""
+    """The settings of both layers. A field that both set has the value of `above`."""
     return msgspec.convert({**msgspec.to_builtins(below), **msgspec.to_builtins(above)}, BenchmarkConfig)
 
 

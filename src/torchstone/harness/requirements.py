@@ -12,7 +12,7 @@ _GB = 1_000_000_000
 
 
 def unmet_requirement(settings: BenchmarkDefaults, is_cuda: bool) -> str:
-    """What is missing, as the reason of a skip; empty: nothing."""
+    """The first requirement that the machine does not meet, as the reason of a skip; empty if it meets all."""
     devices = torch.cuda.device_count() if is_cuda else 0
     if settings.min_devices > 1 and devices < settings.min_devices:
         return f"needs {settings.min_devices} CUDA devices; {devices} can be used here"

@@ -31,16 +31,16 @@ class TimingStats(msgspec.Struct, frozen=True):
     p95_ms: float
     p99_ms: float
     percentiles: dict[str, float]
-    """Those that the configuration asks for besides, in ms: `{"99.9": …}`."""
+    """Further percentiles that the configuration requests, in ms: `{"99.9": …}`."""
     iterations: int
     raw_times_ms: tuple[float, ...]
     """One per timed call, in the order in which they were taken. In the modes triton and pytorch, one per sample."""
     block_sizes: tuple[int, ...] = ()
-    """How many consecutive samples were taken in each turn, the two sides taking turns; empty: all at once."""
+    """Number of consecutive samples in each block; the sides take blocks in turn. Empty: all samples at once."""
 
 
 class MemoryStats(msgspec.Struct, frozen=True):
-    """Memory of one side while it was timed: device memory of torch's allocator, or the process's own on a CPU."""
+    """Memory of one side during timing: of torch's allocator on CUDA, or resident memory of the process on a CPU."""
 
     peak_mb: float
     allocated_mb: float
@@ -74,7 +74,7 @@ class StageWatch(msgspec.Struct, frozen=True):
 
     status: Literal["completed", "timeout", "failed", "skipped"]
     duration: float
-    """In seconds, waiting for the device's lane left out."""
+    """Seconds, without waiting for the device's lane."""
 
 
 class ProfilerMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,14 +85,14 @@ class ProfilerMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     kernel_time_ms: float | None = None
     """Device time of all kernels of one call."""
     sm_throughput_pct: float | None = None
-    """Of the most that the multiprocessors can sustain, weighted by kernel time; likewise below."""
+    """Percent of the multiprocessors' peak throughput, weighted by kernel time. The fields below are weighted, too."""
     memory_throughput_pct: float | None = None
     occupancy_pct: float | None = None
     l2_hit_pct: float | None = None
 
 
 class BenchmarkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one side: everything that is known, however it ended."""
+    """Result of one side: everything that is known, however it ended."""
 
     status: SideStatus
     stage: Stage | None = None
@@ -108,7 +108,7 @@ class BenchmarkResult(msgspec.Struct, frozen=True, kw_only=True):
     timeout_duration_seconds: float | None = None
     timeout_limit_seconds: float | None = None
     suggestion: str = ""
-    """What to do about a timeout or a failure, where something can be said."""
+    """What to do about a timeout or a failure, if a suggestion is known."""
     watchdog: dict[str, StageWatch] = {}
     """Stage -> how it went, for those that began."""
     profiler_metrics: ProfilerMetrics | None = None
@@ -137,7 +137,7 @@ class OutputComparison(msgspec.Struct, frozen=True):
 
     agrees: bool
     compared: int
-    """Tensors."""
+    """Number of tensors that were compared."""
     worst: str
     """The tensor that is farthest apart, relative to what is allowed."""
     difference: float
@@ -156,10 +156,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     speedup: float | None = None
     """Baseline time over optimized time. None unless both sides succeeded: a failure is never a number."""
     speedup_low: float | None = None
-    """Of the 95 % interval. None: too few samples for one."""
+    """Lower end of the 95 % interval. None: too few samples for an interval."""
     speedup_high: float | None = None
     regression: bool = False
-    """The whole interval lies beyond the threshold."""
+    """Whether the whole interval lies beyond the threshold."""
     regression_pct: float | None = None
     """By how much the optimized side is slower, in percent, where it is slower."""
     regression_threshold_pct: float = 5.0
@@ -185,7 +185,7 @@ class PairRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One pair that was run or skipped: one line of the run's journal."""
 
     key: str
-    """Of chapter, names and the contents of both files."""
+    """Hash of chapter, file names and the contents of both files."""
     chapter: str
     example: str
     """What follows `baseline_` in the baseline's file name."""
@@ -201,7 +201,7 @@ class PairRecord(msgspec.Struct, frozen=True, kw_only=True):
     variant: str = ""
     """What follows the example's name in the optimized file: `sparse` in `optimized_moe_sparse.py`."""
     harness_error: str = ""
-    """Why the harness itself, not a benchmark, gave no result. A resumed run tries such a pair again."""
+    """Why the harness itself failed, not a benchmark. A resumed run runs such a pair again."""
     format_version: int = FORMAT_VERSION
     kind: Literal["pair"] = "pair"
 

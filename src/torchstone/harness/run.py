@@ -38,38 +38,38 @@ PLAN = "plan.json"
 SEED = "benchmarks"
 """Name of the run's seed in its manifest."""
 
-_MOST_PROBLEMS = 10
-"""Files that a run names before it begins; the list command and the reports name all of them."""
+_MAX_SHOWN_PROBLEMS = 10
+"""Most problems (files) that are named before a run begins. The list command and the reports name all."""
 
 RunnerFactory = Callable[[str], PairRunner]
-"""Makes a runner for a device. One that has a method `close` is closed at the end, or to stop what it does."""
+"""Makes a runner for a device. If the runner has a method `close`, it is called at the end, or to stop it."""
 
 
 class PairsObserver(Protocol):
-    """What is informed of the progress of a run over pairs."""
+    """Receives the progress of a run over pairs."""
 
     def planned(self, plan: PairsPlan, folder: Path) -> None:
         """The run is about to begin."""
         ...
 
     def recorded(self, record: PairRecord) -> None:
-        """A record is in the journal."""
+        """A record was written to the journal."""
         ...
 
     def warned(self, message: str) -> None:
-        """Something the user should know; the run goes on."""
+        """A notice for the user; the run goes on."""
         ...
 
 
 class StoredPlan(msgspec.Struct, frozen=True):
-    """What a run folder keeps of the plan, so that a report can name the pairs that were not run."""
+    """The plan as stored in the run folder, so that a report can name the pairs that were not run."""
 
     planned: tuple[PlannedPair, ...]
     problems: tuple[Problem, ...] = ()
 
 
 class StoredPairs(msgspec.Struct, frozen=True):
-    """A run over pairs as it lies on the disk."""
+    """A run over pairs as read from its folder."""
 
     folder: Path
     report: PairsReport
@@ -90,7 +90,7 @@ class PairsResult:
 
 
 def local_runner(device: str, tell: Callable[[str], None], profiles: bool = True) -> PairRunner:
-    """The runner that starts processes on this machine; loaded when a run needs it, and not for reports."""
+    """The runner that starts processes on this machine. Its modules are imported here, not for reports."""
     from torchstone.harness.local_runner import LocalPairRunner
     from torchstone.harness.profiling_step import ProfilingStep
 
@@ -112,7 +112,7 @@ def run_pairs(
     with folders.open_journal(folder, PAIR_RECORDS) as journal:
         _tell_notes(folder, journal, manifest, found, observer)
         plan = make_plan(chosen, found, request, device=device, seed=seed, folder=folder, held=journal.records)
-        _bring_in_order(folder, journal, plan)
+        _prepare_folder(folder, journal, plan)
         observer.planned(plan, folder)
         run = _Run(plan, journal, observer, device, manifest.key)
         until = None if request.suite_timeout_seconds is None else began + request.suite_timeout_seconds
@@ -133,7 +133,7 @@ def _runner_for(request: PairsRequest, observer: PairsObserver) -> RunnerFactory
 
 
 def how_to_go_on(folder: Path) -> str:
-    """What to tell someone whose run did not finish."""
+    """Text for the user that says how to resume an unfinished run."""
     where = ["--output-dir", str(folder.parent)] if folder.parent != OUTPUT_DIR else []
     return f"Go on with: {shlex.join(['torchstone', 'pairs', 'run', '--resume', '--run-id', folder.name, *where])}"
 
@@ -144,7 +144,7 @@ def find_run(run: Path, output_dir: Path = OUTPUT_DIR) -> Path:
 
 
 def read_pairs(folder: Path) -> StoredPairs:
-    """A finished, stopped or still running run over pairs."""
+    """Read a run over pairs, which may be finished, stopped or still running."""
     manifest = folders.read_manifest(folder)
     records, note = folders.read_records(folder, PAIR_RECORDS)
     plan = _read_plan(folder / PLAN, records)
@@ -172,7 +172,7 @@ def _choose(found: Discovery, request: PairsRequest) -> tuple[Pair, ...]:
 
 
 def _seed(request: PairsRequest) -> int:
-    """The seed of this run: the one that was asked for, that of the run to go on with, or a new one."""
+    """The seed of this run: the requested one, that of the resumed run, or a new one."""
     asked = request.overrides.seed if request.overrides.seed is not None else request.config.seed
     if asked is not None:
         return asked
@@ -188,15 +188,15 @@ def _tell_notes(
     for note in (journal.note, folders.note_circumstances(folder, manifest)):
         if note:
             observer.warned(note)
-    for problem in found.problems[:_MOST_PROBLEMS]:
+    for problem in found.problems[:_MAX_SHOWN_PROBLEMS]:
         observer.warned(f"{problem.path}: {problem.reason}")
-    if len(found.problems) > _MOST_PROBLEMS:
-        more = len(found.problems) - _MOST_PROBLEMS
+    if len(found.problems) > _MAX_SHOWN_PROBLEMS:
+        more = len(found.problems) - _MAX_SHOWN_PROBLEMS
         observer.warned(f"{more} more files are in no pair or have an error: 'torchstone pairs list' shows them.")
 
 
-def _bring_in_order(folder: Path, journal: Journal[PairRecord], plan: PairsPlan) -> None:
-    """Move aside what the plan no longer counts, keep the plan, and remove what an unfinished pair left behind."""
+def _prepare_folder(folder: Path, journal: Journal[PairRecord], plan: PairsPlan) -> None:
+    """Move records that the plan does not count out of the journal, store the plan, clear unfinished pairs."""
     with folders.writing_to(folder):
         journal.compact(plan.keys)
         write_atomically(folder / PLAN, encode(StoredPlan(plan.planned, plan.problems)))
@@ -211,7 +211,7 @@ def _report(
     observer: PairsObserver,
     latest: Path | None,
 ) -> PairsReport:
-    """Fold the records, write the two files, and copy them to where the latest ones are kept."""
+    """Make the report, write its two files, and copy them to the folder `latest`."""
     report = make_report(folder.name, folders.read_manifest(folder), records, plan.planned, plan.problems)
     folders.save_reports(folder, report.files)
     if latest is not None:
@@ -223,7 +223,7 @@ def _report(
 
 
 class _Run:
-    """The part of a run between its plan and its reports."""
+    """Runs the orders of a plan and journals their results."""
 
     def __init__(
         self, plan: PairsPlan, journal: Journal[PairRecord], observer: PairsObserver, device: str, manifest_key: str
@@ -233,7 +233,7 @@ class _Run:
         self._interruption = Interruption()
 
     def carry_out(self, runner_factory: RunnerFactory, jobs: int, until: float | None) -> bool:
-        """Run every order and journal every answer; whether it was interrupted."""
+        """Run every order and journal every answer. Returns whether the run was interrupted."""
         if not self._plan.orders:
             return False
         with self._interruption.watching():
@@ -252,21 +252,21 @@ class _Run:
             finally:
                 with self._interruption.held():
                     if threads is not None:
-                        self._dismiss(threads)
+                        self._stop_threads(threads)
         return False
 
     @property
     def _folder(self) -> Path:
         return self._journal.path.parent
 
-    def _dismiss(self, threads: PairThreads) -> None:
-        """Keep what is finished, then stop the rest."""
+    def _stop_threads(self, threads: PairThreads) -> None:
+        """Journal the finished answers, then stop the threads."""
         for answer in threads.arrived():
             self._keep(answer)
         threads.dismiss()
 
     def _keep(self, answer: Answer) -> None:
-        """Journal an answer. The caller holds back signals until the line is whole."""
+        """Journal an answer. The caller defers signals until the line is written."""
         record = self._record(answer)
         self._journal.append(record)
         self._observer.recorded(record)
@@ -292,7 +292,7 @@ class _Run:
         return _writable(self._with_short_paths(made), order)
 
     def _with_short_paths(self, record: PairRecord) -> PairRecord:
-        """Files of a pair are named relative to the run's folder, which may be moved."""
+        """The record with paths relative to the run's folder, which may be moved."""
         sides = {}
         for name in ("baseline", "optimized"):
             side: BenchmarkResult = getattr(record.comparison, name)
@@ -302,7 +302,7 @@ class _Run:
 
 
 def _writable(record: PairRecord, order: PairOrder) -> PairRecord:
-    """The record, if a journal can hold and read it again; else one that says why not."""
+    """The record if it can be written as JSON and read again; else a failed record with the reason."""
     sides = {side: _finite_metrics(getattr(record.comparison, side)) for side in ("baseline", "optimized")}
     record = msgspec.structs.replace(record, comparison=msgspec.structs.replace(record.comparison, **sides))
     try:
@@ -315,7 +315,7 @@ def _writable(record: PairRecord, order: PairOrder) -> PairRecord:
 
 
 def _finite_metrics(side: BenchmarkResult) -> BenchmarkResult:
-    """JSON has no NaN and no infinity: such a metric becomes a note."""
+    """The result without NaN or infinite metrics, which JSON cannot hold: they become notes."""
     odd = {name: value for name, value in side.custom_metrics.items() if not math.isfinite(value)}
     if not odd:
         return side

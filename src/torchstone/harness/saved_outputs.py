@@ -15,10 +15,10 @@ from torchstone.tensor_files import save_tensors
 
 
 def save_output(benchmark: Any, returned: Any, path: Path) -> Outputs:
-    """Write the output that the benchmark offers. One that cannot be had is a note, never a failure."""
+    """Write the benchmark's output to the file. An error while reading the output becomes a note, not a failure."""
     try:
         with torch.no_grad():
-            tensors = _named_tensors(_offered(benchmark, returned))
+            tensors = _named_tensors(_output_of(benchmark, returned))
             if not tensors:
                 return Outputs()
             save_tensors(path, tensors)
@@ -30,8 +30,8 @@ def save_output(benchmark: Any, returned: Any, path: Path) -> Outputs:
     return Outputs(described, tolerance=_declared_tolerance(benchmark), allows_tf32=_allows_tf32(tensors))
 
 
-def _offered(benchmark: Any, returned: Any) -> Any:
-    """The first that there is: `get_verify_output()`, `output()`, an attribute `output`, what was returned."""
+def _output_of(benchmark: Any, returned: Any) -> Any:
+    """The first of: `get_verify_output()`, `output()`, an attribute `output`, the returned value."""
     if callable(capture := getattr(benchmark, "capture_verification_payload", None)):
         capture()
     if callable(verify := getattr(benchmark, "get_verify_output", None)):
@@ -63,7 +63,7 @@ def _declared_tolerance(benchmark: Any) -> tuple[float, float] | None:
 
 
 def _allows_tf32(tensors: list[tuple[str, torch.Tensor]]) -> bool:
-    """Whether float32 on this device may be computed with ten bits: products, or cuDNN's convolutions."""
+    """Whether float32 products or convolutions of cuDNN may use TF32 (10 bits of mantissa) on this device."""
     if not any(tensor.is_cuda for _, tensor in tensors):
         return False
     try:

@@ -36,13 +36,13 @@ _LIMITS: dict[Stage, str] = {
     "validation": "setup_timeout_seconds",
     "teardown": "setup_timeout_seconds",
 }
-"""Stage -> the setting that limits it. Validation and teardown have none of their own."""
+"""Stage -> setting with its time limit. Validation and teardown share the limit of setup."""
 
 R = TypeVar("R", bound=Reply)
 
 
 class Layers(msgspec.Struct, frozen=True):
-    """Who may set what: the caller below the benchmark's own configuration, the command line above it."""
+    """Settings from outside the benchmark. Its own configuration overrides `config`; `overrides` override both."""
 
     config: BenchmarkConfig
     overrides: BenchmarkConfig
@@ -50,7 +50,7 @@ class Layers(msgspec.Struct, frozen=True):
 
 
 class SideRun:
-    """A side from its first stage to its result. After a failure it stays ended, and further stages do nothing."""
+    """Runs one side from its first stage to its result. After a failure, further stages do nothing, except teardown."""
 
     def __init__(self, side: Side, transport: Transport, layers: Layers, device: str) -> None:
         self.side: Side = side
@@ -62,7 +62,7 @@ class SideRun:
         self.status: SideStatus = "succeeded"
         self.stage: Stage | None = None
         self.is_alive = True
-        """Whether its process can be asked."""
+        """Whether its process can receive requests."""
         self.out_of_memory = False
         self.errors: list[str] = []
         self.notes: list[str] = []
@@ -74,7 +74,7 @@ class SideRun:
         self.warm_ms: tuple[float, ...] = ()
         self.blocks: list[Block] = []
         self.unseen_ms: float | None = None
-        """How much of a call CUDA events do not see; None: not known, or a CPU."""
+        """Wall time of a call that CUDA events do not show. None: unknown, or on a CPU."""
         self.uses_events = False
         self.measured = Measured()
         self._memory: MemoryStats | None = None
@@ -102,7 +102,7 @@ class SideRun:
         return self._watchdog[stage].duration if stage in self._watchdog else 0.0
 
     def load(self, request: Load) -> None:
-        """The first stage; afterwards the settings in force are known."""
+        """Load the benchmark: the first stage. Afterwards the settings in force are known."""
         self._transport.limit_memory(self.settings.memory_limit_bytes)
         loaded = self.ask("load", request, Loaded)
         if loaded is None:
@@ -114,14 +114,14 @@ class SideRun:
             self.notes.append(f"get_config: ignored {', '.join(loaded.ignored)}")
 
     def change(self, settings: BenchmarkDefaults, note: str) -> None:
-        """Other settings than the layers ask for, and why."""
+        """Replace the settings by others than the layers give, and note why."""
         self.settings = settings
         self.notes.append(note)
 
     # ---- stages
 
     def ask(self, stage: Stage, request: Request, kind: type[R]) -> R | None:
-        """Have it carried out within what is left of the stage's limit. None: it failed, or had before."""
+        """Send a request, with the rest of the stage's time limit. None: it failed, or the side had failed before."""
         if not self.is_alive or (self.has_failed and stage != "teardown"):
             return None
         limit, before = self.limit_seconds(stage), self.spent_seconds(stage)
@@ -154,13 +154,13 @@ class SideRun:
         self.unseen_ms = warmed.unseen_ms
 
     def tear_down(self) -> None:
-        """Also of a side that raised: it may hold more than memory. Its process ends afterwards."""
+        """Tear down and end the process. Also after the benchmark raised, since it may hold resources."""
         if self.is_alive and "setup" in self._watchdog:
             self.ask("teardown", Teardown(), Done)
         self.end()
 
     def fail(self, stage: Stage, message: str, suggestion: str = "") -> None:
-        """For a reason that the side itself does not know: outputs that differ, a mode that cannot work."""
+        """Mark the side as failed for an outside reason, such as different outputs or an unusable mode."""
         self._fail(stage, message, self.spent_seconds(stage))
         self._suggestion = self._suggestion or suggestion
 
@@ -173,7 +173,7 @@ class SideRun:
         return self.status != "succeeded"
 
     def _fail(self, stage: Stage, message: str, spent: float, status: SideStatus = "failed") -> None:
-        """The first failure gives status and stage; later ones are only told."""
+        """Record a failure. Only the first one sets status and stage."""
         self.errors.append(message)
         self._watchdog[stage] = StageWatch("timeout" if status == "timeout" else "failed", spent)
         if self.has_failed:

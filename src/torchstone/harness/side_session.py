@@ -50,19 +50,19 @@ from torchstone.harness.saved_outputs import save_output
 from torchstone.harness.timers import CallTimer, take_pytorch_samples, take_triton_samples
 
 SKIPPED = "SKIPPED:"
-"""An error whose message begins so says that the benchmark does not apply here."""
+"""An error whose message begins like this means that the benchmark does not apply here."""
 _TRACE_CHARACTERS = 8000
-_PROBES = 9
-"""Empty waits from which the cost of waiting for the device is taken."""
+_EMPTY_CALLS = 9
+"""Empty calls from which the cost of waiting for the device is estimated."""
 
 
 class SideSession:
-    """A benchmark and what it has done so far."""
+    """Carries out requests on one benchmark object, and holds its state between requests."""
 
     request_type: ClassVar[object] = Request
 
     def __init__(self, owns_process: bool = True, benchmark: Any = None) -> None:
-        """`owns_process`: environment, cores and torch's global settings may be changed for good."""
+        """`owns_process`: environment, cores and torch's global settings may be changed and need not be restored."""
         self._owns_process = owns_process
         self._is_cuda = False
         self._benchmark = benchmark
@@ -78,7 +78,7 @@ class SideSession:
         self._determinism: process_state.Determinism | None = None
 
     def handle(self, request: Request) -> Reply:
-        """Carry it out. Whatever the benchmark raises is a reply."""
+        """Carry out a request. An exception of the benchmark becomes a reply."""
         try:
             return self._carry_out(request)
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are the benchmark's too
@@ -156,7 +156,7 @@ class SideSession:
         be_deterministic()
 
     def put_back_settings(self) -> None:
-        """Torch's, where the process is the caller's. From any thread, also while a request is carried out."""
+        """Restore torch's settings if the process is the caller's. May be called from any thread, at any time."""
         held, self._determinism = self._determinism, None
         if held is not None:
             held.put_back()
@@ -172,30 +172,30 @@ class SideSession:
                 unseen.append(unseen_ms)
                 continue
             times += self._take_single().times_ms
-            if number == 0:  # not before: the first call may compile, for which all cores are welcome
-                self._stay_on(request.cores)
-        self._stay_on(request.cores)
+            if number == 0:  # only after the first call, which may compile on all cores
+                self._pin_to(request.cores)
+        self._pin_to(request.cores)
         gc.collect()
-        return Warmed(tuple(times), self._beyond_waiting(unseen))
+        return Warmed(tuple(times), self._median_minus_empty_call(unseen))
 
-    def _beyond_waiting(self, unseen_ms: list[float]) -> float | None:
-        """Median of these times, less the median of the same time for an empty call."""
+    def _median_minus_empty_call(self, unseen_ms: list[float]) -> float | None:
+        """Median of these times, minus the median for an empty call; None without times."""
         if not unseen_ms:
             return None
-        waiting = [self._timer.unseen_ms(lambda: None)[1] for _ in range(_PROBES)]
+        waiting = [self._timer.unseen_ms(lambda: None)[1] for _ in range(_EMPTY_CALLS)]
         return statistics.median(unseen_ms) - statistics.median(waiting)
 
-    def _stay_on(self, cores: tuple[int, ...]) -> None:
+    def _pin_to(self, cores: tuple[int, ...]) -> None:
         if self._owns_process and cores:
             process_state.stay_on(cores)
 
     def _after_call(self, returned: Any) -> None:
-        """Keep the output of the first call, which both sides make from the same state."""
+        """Count a call, and keep the output of the first, which both sides make from the same state."""
         self._calls += 1
         if self._calls == 1 and self._outputs_path:
             held = torch.cuda.memory_allocated() if self._is_cuda else 0
             self._outputs = save_output(self._benchmark, returned, Path(self._outputs_path))
-            if self._is_cuda:  # a benchmark may keep copies of what it offers: that is our asking, not its work
+            if self._is_cuda:  # copies that a benchmark keeps of its output are not its own memory
                 self._kept_bytes = max(0, torch.cuda.memory_allocated() - held)
 
     def _take_block(self, request: TakeBlock) -> Reply:
@@ -212,7 +212,7 @@ class SideSession:
         return Block(first.times_ms + rest.times_ms)
 
     def _take_single(self, report: Callable[[Any], None] = lambda returned: None) -> Block:
-        """One call by the host's clock, after which the first output is kept."""
+        """Time one call by the host's clock. If it is the first, its output is kept."""
         returned: list[Any] = []
         block = self._timer.take(self._benchmark.benchmark_fn, 1, returned.append)
         found = returned[0] if returned else None
@@ -258,7 +258,7 @@ class SideSession:
         return Failed("validate_result returned False") if text is False else Done()
 
     def _trace(self, request: Trace) -> Reply:
-        """All stages of a run whose times do not count."""
+        """Run all stages under torch's profiler, without timing."""
         marks = self._is_cuda and request.settings.enable_nvtx
         with marked("setup", marks):
             self._setup(Setup(request.settings, request.seed))
@@ -288,7 +288,7 @@ def _message(error: BaseException) -> str:
 
 
 def _skip_reason(error: BaseException) -> str:
-    """Also of a `SkipBenchmark` of another harness: exceptions, too, are found by name."""
+    """The reason if the error means a skip, else empty. `SkipBenchmark` of another harness counts, by its name."""
     text = str(error).strip()
     if any(kind.__name__ == "SkipBenchmark" for kind in type(error).__mro__):
         return text.removeprefix(SKIPPED).strip() or "the benchmark says that it does not apply here"

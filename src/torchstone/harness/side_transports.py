@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Transport(Protocol):
-    """Asks one side. Raises `ChildEndedError`, `ReplyTimeoutError` or `OverMemoryError`."""
+    """Sends requests to one side. `ask` raises `ChildEndedError`, `ReplyTimeoutError` or `OverMemoryError`."""
 
     execution: Literal["process", "thread"]
 
@@ -33,12 +33,12 @@ class Transport(Protocol):
 
     @property
     def log_file(self) -> str:
-        """Where everything that it printed is; empty: it has printed nothing, or nothing is kept."""
+        """Path of the file with everything that the side printed. Empty: nothing was printed or kept."""
         ...
 
 
 class ProcessTransport:
-    """A process of the side's own. What it started ends with it."""
+    """Transport to a process of the side's own. Processes that it started end with it."""
 
     execution: Literal["process", "thread"] = "process"
 
@@ -67,7 +67,7 @@ class ProcessTransport:
 
 
 class ThreadTransport:
-    """A thread of this process: after a deadline nobody waits for it, but it cannot be ended."""
+    """Transport to a thread of this process. After a deadline it is no longer waited for, but it cannot be killed."""
 
     execution: Literal["process", "thread"] = "thread"
 
@@ -94,7 +94,7 @@ class ThreadTransport:
             raise ReplyTimeoutError from None
 
     def limit_memory(self, limit_bytes: int | None) -> None:
-        """Memory of this process is the caller's own matter."""
+        """Do nothing: the memory of the caller's process is not limited."""
 
     def end(self) -> None:
         self._requests.put(None)

@@ -16,7 +16,7 @@ class Source(NamedTuple):
     content: bytes
     """Empty if it could not be read."""
     problem: str = ""
-    """Why the file cannot hold a benchmark; empty: nothing speaks against it."""
+    """Why the file cannot hold a benchmark; empty if no reason was found."""
     modules: frozenset[str] = frozenset()
     """First parts of the names that it imports: `common` for ``import common.python.timing``."""
 
@@ -52,7 +52,7 @@ def _declares_encoding(content: bytes) -> bool:
 
 def _parse(content: bytes, path: Path) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an odd escape sequence in a string is the author's matter
+        warnings.simplefilter("ignore")  # such as an invalid escape sequence in a string
         return ast.parse(content, str(path))
 
 

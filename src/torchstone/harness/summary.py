@@ -54,7 +54,7 @@ class PairsSummary(msgspec.Struct, frozen=True, kw_only=True):
     regressions: int
     skipped: int
     not_run: int
-    """Planned, but not reached."""
+    """Pairs that were planned but not run."""
     harness_errors: int
     """Pairs, counted as failed, on which the harness itself failed. A resumed run tries them again."""
     average_speedup: float | None
@@ -65,7 +65,7 @@ class PairsSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_fine(self) -> bool:
-        """Nothing failed, regressed or was left out. Skipped pairs are fine."""
+        """Whether nothing failed, regressed or was left out. Skipped pairs are allowed."""
         return not (self.failed or self.regressions or self.not_run)
 
 
@@ -81,7 +81,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 def summarize(records: Sequence[PairRecord], planned: Sequence[PlannedPair]) -> PairsSummary:
-    """Counts and means. Pairs that are planned and have no record were not run."""
+    """Compute counts and means. Planned pairs without a record were not run."""
     not_run = unreached(records, planned)
     names = {*(record.chapter for record in records), *(pair.chapter for pair in not_run)}
     chapters = tuple(
@@ -117,12 +117,12 @@ def unreached(records: Iterable[PairRecord], planned: Iterable[PlannedPair]) -> 
 
 
 def is_successful(record: PairRecord) -> bool:
-    """Both sides ran and agree; a regression is a slower answer, not a failure to give one."""
+    """Whether both sides ran and their outputs agree. A regression counts as successful."""
     return record.status in ("succeeded", "regression")
 
 
 def speedups(records: Iterable[PairRecord]) -> list[float]:
-    """Those of successful pairs: a failure has none, whatever was measured before it."""
+    """Speedups of the successful pairs. A failed pair has none, even if its sides were timed."""
     found = (record.comparison.speedup for record in records if is_successful(record))
     return [speedup for speedup in found if speedup is not None and speedup > 0]
 

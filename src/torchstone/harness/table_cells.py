@@ -21,7 +21,7 @@ def median_ms(side: BenchmarkResult) -> str:
 
 
 def speedup(record: PairRecord) -> str:
-    """A dash for a pair that failed: what was measured of it is in the JSON."""
+    """The speedup, or a dash for a pair that failed. Its measurements are in the JSON."""
     return ratio(record.comparison.speedup if is_successful(record) else None)
 
 
@@ -32,7 +32,7 @@ def interval(record: PairRecord) -> str:
 
 
 def status(record: PairRecord) -> str:
-    """The status, with what a reader should know at once."""
+    """The status, with the reason of a skip, the size of a regression, or a note on sequential runs."""
     comparison = record.comparison
     if record.status == "skipped":
         reasons = (side.skip_reason for side in (comparison.baseline, comparison.optimized))
@@ -43,7 +43,7 @@ def status(record: PairRecord) -> str:
 
 
 def overall_lines(summary: PairsSummary) -> list[tuple[str, str]]:
-    """Label and value of each line of the overall summary. Counts that are mostly 0 only where they are not."""
+    """Label and value of each line of the overall summary. Counts that are usually 0 are shown only if not 0."""
     lines = [
         ("Chapters tested", f"{summary.chapters_tested}/{summary.chapters_total}"),
         ("Total benchmarks", str(summary.total_benchmarks)),

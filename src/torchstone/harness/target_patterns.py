@@ -23,7 +23,10 @@ def select_pairs(pairs: Sequence[Pair], targets: Sequence[str] | None) -> tuple[
 
 
 def is_meant(pair: Pair, target: str) -> bool:
-    """`ch13`, `ch13:moe`, `ch*:moe*`, `:moe`; or the name of a pair as reports print it, `ch13/moe_sparse`."""
+    """Whether a target selects the pair.
+
+    Targets are `ch13`, `ch13:moe`, `ch*:moe*`, `:moe`, or the name of a pair in reports: `ch13/moe_sparse`.
+    """
     chapter, colon, example = target.removeprefix("./").rstrip("/").partition(":")
     if not colon and fnmatchcase(pair.name, chapter):
         return True
@@ -31,14 +34,14 @@ def is_meant(pair: Pair, target: str) -> bool:
 
 
 def _matches_chapter(chapter: str, pattern: str) -> bool:
-    """The whole path, or any folder or run of folders in it: `ch13` is also `code/ch13`, and `labs` also `labs/moe`."""
+    """Whether the path, or consecutive folders in it, match: `ch13` selects `code/ch13`, `labs` selects `labs/moe`."""
     parts = chapter.split("/")
     spans = ("/".join(parts[first:last]) for first in range(len(parts)) for last in range(first + 1, len(parts) + 1))
     return any(fnmatchcase(span, pattern) for span in spans)
 
 
 def _matches_example(pair: Pair, pattern: str) -> bool:
-    """The example's name means all of its variants; a variant's full name means that one."""
+    """Whether the pattern matches the example (all of its variants) or the full name of this variant."""
     return any(fnmatchcase(name, pattern) for name in (pair.example, pair.short_name))
 
 

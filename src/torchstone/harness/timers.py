@@ -16,7 +16,7 @@ Report = Callable[[Any], None]
 
 
 class CallTimer:
-    """Times calls: on a CPU one by one, on CUDA queued one after the other or each by itself."""
+    """Times calls: on a CPU one by one, on CUDA queued or one by one."""
 
     def __init__(self, is_cuda: bool, all_devices: bool = False) -> None:
         self._is_cuda = is_cuda
@@ -24,7 +24,7 @@ class CallTimer:
         self._events: list[Any] = []
 
     def synchronize(self) -> None:
-        """Wait until the device has finished; all of them where the benchmark uses several."""
+        """Wait until the device has finished; all devices if the benchmark uses several."""
         if not self._is_cuda:
             return
         if not self._all_devices:
@@ -34,7 +34,7 @@ class CallTimer:
             torch.cuda.synchronize(device)
 
     def take(self, call: Call, calls: int, report: Report) -> Block:
-        """One block by the host's clock. On CUDA each call begins on an idle device and ends when that has finished."""
+        """Time a block by the host's clock. On CUDA the device is idle before each call and when its time ends."""
         clock = time.perf_counter_ns
         times = []
         for _ in range(calls):
@@ -45,11 +45,11 @@ class CallTimer:
             times.append(clock() - began)
             if returned is not None:
                 report(returned)
-            del returned  # what it takes to free a result is not part of the next call
+            del returned  # so that freeing a result is not timed with the next call
         return Block(tuple(round(taken / 1e6, 6) for taken in times))
 
     def take_queued(self, call: Call, calls: int, report: Report, leads_in: bool) -> Block:
-        """One block by CUDA events between calls that are queued, so that no call pays for an idle device."""
+        """Time a block of queued calls by CUDA events between them, so that the device is never idle."""
         events = self._event_pool(calls + 1)
         self.synchronize()
         if leads_in:
@@ -68,7 +68,7 @@ class CallTimer:
         return Block(tuple(round(start.elapsed_time(end), 6) for start, end in pairs), host_ms)
 
     def unseen_ms(self, call: Call) -> tuple[float, float]:
-        """Wall time of one call, and how much of it CUDA events around the call do not see."""
+        """Wall time of one call, and that time minus the time between CUDA events around the call."""
         start, end = self._event_pool(2)[:2]
         self.synchronize()
         began = time.perf_counter_ns()

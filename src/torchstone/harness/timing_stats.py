@@ -10,7 +10,7 @@ from torchstone.measuring import distribution
 
 
 def timing_stats(blocks: Sequence[Block], percentiles: Sequence[float]) -> TimingStats | None:
-    """None: there is no sample."""
+    """Statistics over all samples of the blocks. None: there is no sample."""
     samples = tuple(sample for block in blocks for sample in block.times_ms)
     if not samples:
         return None
@@ -35,12 +35,12 @@ def timing_stats(blocks: Sequence[Block], percentiles: Sequence[float]) -> Timin
 
 
 def block_means(blocks: Sequence[Block]) -> list[float]:
-    """Mean of each block in ms, at least 1e-6: a clock that is too coarse for the call may say zero."""
+    """Mean of each block in ms, at least 1e-6, since a coarse clock may measure 0."""
     return [max(sum(block.times_ms) / len(block.times_ms), 1e-6) for block in blocks if block.times_ms]
 
 
 def inference_stats(ttft_ms: Sequence[float], tpot_ms: Sequence[float]) -> InferenceStats | None:
-    """None: the benchmark reported neither."""
+    """Statistics of token latencies. None: the benchmark reported none."""
     if not ttft_ms and not tpot_ms:
         return None
     return InferenceStats(_latency(ttft_ms), _latency(tpot_ms))

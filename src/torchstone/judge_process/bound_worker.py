@@ -353,9 +353,12 @@ class BoundWorker:
         return reply.attribution
 
     def device_latency_ns(self) -> int:
-        """Nanoseconds of a copy of one byte on the device: many, if other work keeps the device busy."""
+        """Nanoseconds to write one byte on the judge's device: many, if other work keeps the device busy.
+
+        The buffers do not serve for it: with copied results they lie in host memory.
+        """
         began = time.perf_counter_ns()
-        self.buffers.garbage[:1].clone()
+        torch.zeros(1, dtype=torch.uint8, device=self._device)
         self.finish_device_work()
         return time.perf_counter_ns() - began
 

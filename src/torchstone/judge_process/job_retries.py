@@ -77,7 +77,9 @@ def judge(
                 lack = torch.OutOfMemoryError(str(error))  # a new error: the frames of the old one hold tensors
         outcome, stage = trial.session.outcome, trial.session.clock.stage
         del trial  # and its tensors: a judge that waits for memory must hold none
-        if lack is not None and not _have_it_alone(room, alone):
+        if lack is not None and _have_it_alone(room, alone):
+            attempts = min(attempts, _MOST_ATTEMPTS - 1)  # at most once: then the device is taken already
+        elif lack is not None:
             verdict, is_over = _verdict_for_lack(lack, stage, room), True
         if is_over:
             break

@@ -17,7 +17,8 @@ import torch
 from torchstone import model_operators, operators, schema
 from torchstone.calls.bitwise_equality import are_identical, bits
 from torchstone.calls.random_arguments import DrawnCall, calls_on, draw_storages
-from torchstone.calls.reference_calls import OPERATOR_ERRORS, Evaluation, ReferenceFailure
+from torchstone.calls.reference_calls import Evaluation, ReferenceFailure
+from torchstone.calls.torch_errors import operator_errors
 from torchstone.chain import LEAST_ELEMENTS, MOST_ELEMENTS, Chain, Moved
 from torchstone.chain_arithmetic import Links, leading
 from torchstone.judging.compare.agreement import compare_many
@@ -224,8 +225,14 @@ def _captured_graph(evaluate: Any) -> tuple[torch.cuda.CUDAGraph, Evaluation]:
                 evaluation = evaluate()
             finally:
                 graph.capture_end()
-    except (ReferenceFailure, *OPERATOR_ERRORS) as error:
-        raise UncapturableError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+    except ReferenceFailure as error:
+        raise _uncapturable(error) from error
+    except operator_errors() as error:
+        raise _uncapturable(error) from error
     finally:
         torch.cuda.synchronize()
     return graph, evaluation
+
+
+def _uncapturable(error: Exception) -> UncapturableError:
+    return UncapturableError(str(error).splitlines()[0] if str(error) else type(error).__name__)

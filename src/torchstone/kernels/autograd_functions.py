@@ -1,8 +1,8 @@
 """The built-in kernels as functions with autograd: what a model calls instead of `torch.nn.functional`.
 
-All but the `native_` ones check what the kernels take for granted: shapes, dtypes, one device. A kernel that is given a
-short weight reads beyond its end. Nothing here waits for the device. Without need for gradients no autograd node is
-made. Gradients come from the kernels of the backward overloads; differentiating these a second time raises
+All but the `native_` ones check what the kernels rely on: shapes, dtypes, one device. A kernel that gets a too short
+weight would read beyond its end. Nothing here waits for the device. An autograd node is made only if a gradient is
+needed. Gradients come from the kernels of the backward overloads; differentiating these a second time raises
 RuntimeError.
 """
 
@@ -20,7 +20,7 @@ from torchstone.kernels.catalogue import fused, is_interpreted, kernel, require_
 from torchstone.kernels.input_preparation import DTYPES
 
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
-"""Names of torch's numbers."""
+"""Reduction of a loss -> its number in ATen."""
 _APPROXIMATIONS = ("none", "tanh")
 
 
@@ -93,7 +93,7 @@ def cross_entropy(
     """Cross-entropy of logits with class indices, or with class probabilities in the shape of `x`.
 
     As in torch, dimension 1 is the classes, or dimension 0 where it is the only one. Probabilities get no gradient.
-    An index beyond the classes is the caller's mistake and is not noticed: looking would wait for the device.
+    Indices beyond the classes are not detected, since checking would wait for the device.
     """
     number = _reduction(reduction)
     if impl == "torch":
@@ -153,7 +153,7 @@ def native_layer_norm(
 def native_mse_loss(x: torch.Tensor, target: torch.Tensor, reduction: int, *, impl: str) -> torch.Tensor:
     """`aten.mse_loss` with autograd.
 
-    Shapes that differ are differentiated as ATen does: the gradient of a mean divides by the number of elements of the
+    Shapes that differ are differentiated as ATen does. The gradient of a mean divides by the number of elements of the
     argument before it is broadcast. `mse_loss` broadcasts first, as torch's function does.
     """
     if _needs_gradient(x, target):
@@ -242,7 +242,7 @@ class _MseLoss(torch.autograd.Function):
 
 
 class _LayerNormGelu(torch.autograd.Function):
-    """Of rows: x has two dimensions, weight and bias have one."""
+    """Fused layer norm and GELU of rows: x has two dimensions, weight and bias have one."""
 
     @staticmethod
     def forward(
@@ -266,12 +266,12 @@ def _applied(function: type[torch.autograd.Function], *args: Any) -> torch.Tenso
 
 
 def _tensor(result: Any) -> torch.Tensor:
-    """What a kernel returned; kernels are not typed."""
+    """The result of a kernel, typed as a tensor; kernels have no types."""
     tensor: torch.Tensor = result
     return tensor
 
 
-# ---- what is required of arguments
+# ---- checks of arguments
 
 
 def _needs_gradient(*tensors: torch.Tensor | None) -> bool:
@@ -279,7 +279,7 @@ def _needs_gradient(*tensors: torch.Tensor | None) -> bool:
 
 
 def _require(impl: str, x: torch.Tensor, *others: torch.Tensor | None) -> None:
-    """Tensors that the kernels are written for, all of one device that they run on."""
+    """Raise a `UsageError` unless the kernels support these dtypes, and all tensors are on one supported device."""
     require_known(impl)
     for tensor in (x, *others):
         if tensor is None:

@@ -15,16 +15,16 @@ from typing import Any
 from torchstone.errors import UsageError, unknown_name
 
 LANGUAGES = ("triton", "cuda")
-"""Implementations that have kernels of their own."""
+"""Implementations with kernels in this package."""
 IMPLEMENTATIONS = (*LANGUAGES, "torch")
-"""What the argument `impl` of the functions may be."""
+"""Valid values of the functions' argument `impl`."""
 _HOME = Path(__file__).parent
 _NAMESPACE, _OVERLOAD = "aten", "default"
-"""All operators here are of this namespace and overload."""
+"""Namespace and overload of all built-in kernels' operators."""
 
 
 def require_known(impl: str) -> None:
-    """Refuse a name that is no implementation."""
+    """Raise a `UsageError` for an unknown implementation."""
     if impl not in IMPLEMENTATIONS:
         raise unknown_name("implementation", impl, IMPLEMENTATIONS)
 
@@ -46,7 +46,7 @@ def operators(impl: str) -> tuple[str, ...]:
 
 @cache
 def kernel(operator: str, impl: str = "triton") -> Callable[..., Any]:
-    """The function that computes one overload: `aten.gelu.default` or `gelu`. It takes what the overload takes."""
+    """The function that computes one overload: `aten.gelu.default` or `gelu`. It has the overload's parameters."""
     require_known(impl)
     name = _name_of(operator, impl)
     if impl == "torch":
@@ -69,7 +69,7 @@ def fused(name: str, impl: str) -> ModuleType:
 
 
 def what_is_missing(impl: str) -> str | None:
-    """The software that a language needs and that is not installed, in one line; None: all is there."""
+    """One line on the software that a language needs and that is not installed; None if nothing is missing."""
     require_known(impl)
     if impl == "triton" and importlib.util.find_spec("triton") is None:
         return "Triton is not installed. Install it: pip install 'torchstone[triton]'."

@@ -25,20 +25,20 @@ Argument = torch.Tensor | int | float | None
 Constant = torch.dtype | int | bool
 
 C_NAMES = {torch.float32: "float", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-"""What `cuda_source.NUMBERS` calls the dtypes."""
+"""dtype -> its type in `cuda_source.NUMBERS`."""
 _SLOT_BYTES = 8
-"""Each parameter takes one slot, whatever its size."""
+"""Size of the slot that each parameter takes in the buffer."""
 
 
 class Loaded(NamedTuple):
-    """A kernel on a device."""
+    """A kernel that is loaded on a device."""
 
     function: int
     """The driver's handle."""
     layout: struct.Struct
-    """How the arguments are packed."""
+    """Layout of the packed arguments."""
     buffers: threading.local
-    """The packed arguments, one buffer per thread: the backward pass runs in threads of its own."""
+    """Buffers of packed arguments, one per thread, since the backward pass runs in its own threads."""
 
 
 class CudaKernel:
@@ -67,13 +67,13 @@ class CudaKernel:
     def blocks_per_multiprocessor(
         self, on: torch.Tensor, threads: int, arguments: tuple[Argument, ...], **constants: Constant
     ) -> int:
-        """How many blocks run at once on a multiprocessor: the grid of a kernel whose blocks take rows in turn."""
+        """Number of blocks that run at once on a multiprocessor, for grids of kernels whose blocks loop over rows."""
         device = device_of(on)
         loaded = self._loaded.get((device, *constants.items())) or self._load(device, arguments, constants)
         return _blocks_at_once(loaded.function, threads, device)
 
     def text(self, constants: dict[str, Constant]) -> str:
-        """The source with its constants. Not as options of the compiler, whose own headers use short names."""
+        """The source with its constants as macros. Compiler options would also affect headers that use short names."""
         return "".join(f"#define {name} {_macro(value)}\n" for name, value in constants.items()) + self.source
 
     def _load(self, device: int, arguments: tuple[Argument, ...], constants: dict[str, Constant]) -> Loaded:
@@ -107,13 +107,13 @@ def device_of(tensor: torch.Tensor) -> int:
 
 @functools.cache
 def multiprocessors(device: int) -> int:
-    """Of the GPU of this number."""
+    """Number of multiprocessors of a GPU."""
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 @functools.cache
 def architecture_of(device: int) -> str:
-    """Such as `sm_90`."""
+    """Architecture of a GPU, such as `sm_90`."""
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
 
@@ -126,14 +126,14 @@ def _macro(value: Constant) -> str:
 
 
 def _format(argument: Argument) -> str:
-    """Of one slot, for `struct`."""
+    """`struct` format of one argument's slot."""
     if isinstance(argument, float):
         return "f4x"
     return "q" if isinstance(argument, int) else "Q"
 
 
 def _buffers(count: int) -> tuple[ctypes.Array[ctypes.c_char], ctypes.Array[ctypes.c_void_p]]:
-    """Room for the arguments, and what the driver takes: the address of each."""
+    """A buffer for the arguments, and an array with the address of each, which the driver takes."""
     values = ctypes.create_string_buffer(count * _SLOT_BYTES)
     start = ctypes.addressof(values)
     return values, (ctypes.c_void_p * count)(*(start + place * _SLOT_BYTES for place in range(count)))

@@ -1,7 +1,8 @@
 """Keeps compiled CUDA kernels in the user's cache folder, so that other processes can load them.
 
-An entry is named by all that the code depends on, and begins with a digest of the rest: a damaged entry is compiled
-again. Where the folder cannot be used (a sandbox, a full disk), code is compiled in memory without a message.
+An entry is named by a hash of everything that the code depends on. It begins with a digest of its content, so that a
+damaged entry is compiled again. Where the folder cannot be used (a sandbox, a full disk), code is compiled in
+memory without a message.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def cubin(source: str, architecture: str, options: Sequence[str] = (), by: Compi
 
 
 def _read(path: Path) -> bytes | None:
-    """None: absent, unreadable or damaged."""
+    """The code of an entry. None: absent, unreadable or damaged."""
     try:
         data = path.read_bytes()
     except OSError:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from torchstone.errors import InfrastructureError, MissingExtraError
 
 OPTIONS = ("--std=c++17", "--generate-line-info", "--ptxas-options=-v")
-"""For every source. Line numbers are for profilers; ptxas reports registers and spills in the log."""
+"""Options for every source. Line numbers are for profilers; ptxas reports registers and spills in the log."""
 NOT_INSTALLED = (
     "CUDA kernels need a compiler: install the extra 'cuda' (pip install 'torchstone[cuda]'), or put nvcc on PATH."
 )
@@ -32,7 +32,7 @@ class CompilationError(InfrastructureError):
 
 
 class Compiled(NamedTuple):
-    """What a compiler made of a source."""
+    """The result of compiling a source."""
 
     cubin: bytes
     """Machine code of one architecture, as `cuModuleLoadData` takes it."""
@@ -44,7 +44,7 @@ class Compiler(NamedTuple):
     """A compiler that was found on this machine."""
 
     version: str
-    """Part of the key of what is kept: another compiler makes other code."""
+    """Part of the cache key, since another compiler makes other code."""
     compile: Callable[[str, str, Sequence[str]], Compiled]
     """Source, architecture (`sm_90`) and options to machine code."""
 
@@ -68,12 +68,12 @@ def _found() -> Compiler | None:
 
 
 def nvrtc_compiler() -> Compiler | None:
-    """None: the package or its library is missing."""
+    """NVRTC as a compiler. None: the package or its library is missing."""
     try:
         from cuda.bindings import nvrtc
 
         version = _checked(nvrtc, nvrtc.nvrtcVersion())
-    except (ImportError, RuntimeError):  # RuntimeError and its kind: the package is there, the library is not
+    except (ImportError, RuntimeError):  # RuntimeError or a subclass: the package is installed, the library is not
         return None
     return Compiler(f"nvrtc {version[0]}.{version[1]}", functools.partial(_compile_by_nvrtc, nvrtc))
 
@@ -105,7 +105,7 @@ def _checked(nvrtc: ModuleType, answer: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def nvcc_compiler() -> Compiler | None:
-    """None: nvcc is not on PATH or does not run."""
+    """nvcc as a compiler. None: it is not on PATH or does not run."""
     program = shutil.which("nvcc")
     if program is None:
         return None

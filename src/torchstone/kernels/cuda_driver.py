@@ -1,7 +1,7 @@
 """Calls the CUDA driver through ctypes: loads kernels, asks for their occupancy, enters torch's context of a device.
 
-The driver is there wherever torch has a GPU, so that nothing else need be installed. The
-module `compile_and_launch_cuda` launches by it.
+The driver exists wherever torch can use a GPU, so nothing else must be installed. The module
+`compile_and_launch_cuda` launches kernels with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def driver() -> ctypes.CDLL:
 
 
 def check(status: int, doing: str) -> None:
-    """Raise what the driver calls this status."""
+    """Raise a `DriverError` with the driver's name of the status, unless it is 0 (success)."""
     if status:
         name = ctypes.c_char_p()
         driver().cuGetErrorName(status, ctypes.byref(name))
@@ -42,7 +42,7 @@ def check(status: int, doing: str) -> None:
 
 
 def load_function(cubin: bytes, name: str, device: int) -> int:
-    """The address of a kernel, loaded into the context that torch uses for the device. It stays loaded."""
+    """Load a kernel into torch's context of the device, for good. Returns the driver's handle of it."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     with _in_context(device), _captures_relaxed():
         check(driver().cuModuleLoadData(ctypes.byref(module), cubin), f"loading '{name}'")

@@ -10,17 +10,17 @@ import torch
 from torchstone.kernels.compile_and_launch_cuda import Argument, Constant, CudaKernel, device_of, multiprocessors
 
 LOAD_BYTES = 16
-"""The widest load of a thread."""
+"""Bytes of the widest load of a thread."""
 ELEMENTWISE_THREADS = 256
 BYTES_OF_THREAD = 32
-"""Of each tensor, that a thread of an elementwise kernel takes, if there are enough for all threads: two loads."""
+"""Bytes of each tensor per thread of an elementwise kernel, two loads. Small tensors have one load per thread."""
 LEAST_LANES = 8
-"""Threads per row: eight loads of 16 bytes are one line of the cache."""
+"""Least threads per row: eight loads of 16 bytes are one cache line."""
 LEAST_THREADS = 128
-"""Of a block that holds several rows."""
+"""Threads of a block that holds several rows."""
 WARP = 32
 ADD_THREADS = 512
-"""Of the one block that adds the sums of all blocks: each thread takes a few of them."""
+"""Threads of the one block that adds the sums of all blocks."""
 
 
 class RowPlan(NamedTuple):
@@ -33,7 +33,7 @@ class RowPlan(NamedTuple):
     PACKS: int
     """Loads per thread and row."""
     THREADS: int
-    """Threads per block: of several rows if a row takes a warp or less, else of one."""
+    """Threads per block. A block holds several rows if a row takes a warp or less, else one row."""
 
     @property
     def rows_of_block(self) -> int:
@@ -60,7 +60,7 @@ def elements_per_load(*tensors: torch.Tensor | None, steps: tuple[int, ...] = ()
 def plan_rows(
     columns: int, vec: int, elements_per_thread: int, most_threads: int, least_lanes: int = LEAST_LANES
 ) -> RowPlan | None:
-    """Threads for rows that are held in registers; None: such a row has too many columns."""
+    """Plan for rows that are held in registers. None: a row has too many columns for that."""
     packs = divide_up(columns, vec)
     most_packs = max(1, elements_per_thread // vec)
     lanes = max(power_of_2(divide_up(packs, most_packs)), min(least_lanes, power_of_2(packs)))
@@ -72,7 +72,7 @@ def plan_rows(
 def launch_elementwise(
     kernel: CudaKernel, tensors: tuple[torch.Tensor, ...], *scalars: Argument, **constants: Constant
 ) -> None:
-    """Launch a kernel on tensors of as many elements, in one common order; its parameters: tensors, count, scalars."""
+    """Launch a kernel on tensors of equal size and memory order. Its parameters are tensors, count, scalars."""
     count = tensors[-1].numel()
     if not count:
         return
@@ -86,17 +86,17 @@ def launch_elementwise(
 
 
 def loads_for(count: int, vec: int, tensor: torch.Tensor) -> int:
-    """Several loads per thread, but one where each multiprocessor would get less than four blocks."""
+    """Loads per thread: one if several would leave less than four blocks per multiprocessor."""
     elements = BYTES_OF_THREAD // tensor.element_size()
     blocks = count // (elements * ELEMENTWISE_THREADS)
     return elements // vec if blocks >= 4 * multiprocessors(device_of(tensor)) else 1
 
 
 def divide_up(count: int, by: int) -> int:
-    """Rounded up."""
+    """The quotient, rounded up."""
     return -(-count // by)
 
 
 def power_of_2(count: int) -> int:
-    """The least that is not smaller."""
+    """The least power of 2 that is at least `count`."""
     return 1 << max(0, count - 1).bit_length()

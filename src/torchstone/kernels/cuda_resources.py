@@ -26,7 +26,7 @@ from torchstone.kernels.cuda_launch_geometry import (
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 DTYPES = (torch.float32, torch.bfloat16)
-"""float16 differs from bfloat16 only in how a number is converted."""
+"""Compiled dtypes. float16 is left out: it differs from bfloat16 only in how a number is converted."""
 
 _USED = re.compile(r"Used (\d+) registers")
 _SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -43,16 +43,16 @@ ELEMENTWISE = (
 
 
 class Resources(NamedTuple):
-    """What one kernel takes on one architecture."""
+    """Registers and spills of one kernel on one architecture."""
 
     kernel: str
-    """Operator, function and what sets this variant apart: `native_layer_norm short_rows float32 1024 columns`."""
+    """Operator, function and variant: `native_layer_norm short_rows float32 1024 columns`."""
     architecture: str
     """Such as `sm_90`."""
     registers: int
-    """Per thread."""
+    """Registers per thread."""
     spill_bytes: int
-    """Per thread, stored to and loaded from memory for want of registers."""
+    """Bytes per thread that are stored to and loaded from memory because registers do not suffice."""
 
 
 class Variant(NamedTuple):
@@ -71,7 +71,7 @@ def resources(architectures: Sequence[str] = ARCHITECTURES, only: str = "") -> l
 
 
 def resources_of(variant: Variant, architecture: str) -> Resources:
-    """Compile one variant; nothing is kept."""
+    """Compile one variant, without the cache."""
     log = compiler().compile(variant.kernel.text(variant.constants), architecture, ()).log
     registers = max(int(number) for number in _USED.findall(log))
     spilled = sum(int(stored) + int(loaded) for stored, loaded in _SPILLED.findall(log))
@@ -79,7 +79,7 @@ def resources_of(variant: Variant, architecture: str) -> Resources:
 
 
 def variants() -> Iterator[Variant]:
-    """Every kernel, for each dtype and way to divide rows."""
+    """Yield every kernel, for each dtype and division of rows among threads."""
     for dtype in DTYPES:
         yield from _elementwise(dtype)
         yield from _mse_loss(dtype)
@@ -170,7 +170,7 @@ def _cross_entropy(dtype: torch.dtype) -> Iterator[Variant]:
 
 
 def _rows(dtype: torch.dtype) -> Iterator[tuple[int, int]]:
-    """Columns and elements per load: rows of a part of a warp, of a warp, of blocks; and such that are not aligned."""
+    """Yield columns and elements per load: rows for parts of a warp, warps and blocks, and unaligned rows."""
     vec = LOAD_BYTES // dtype.itemsize
     yield from ((columns, vec) for columns in (8, 128, 1024, 4096, 8192, 16384))
     yield 1001, 1

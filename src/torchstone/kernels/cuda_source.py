@@ -1,7 +1,8 @@
-"""CUDA C++ that the built-in kernels share, as text: they are compiled without headers.
+"""CUDA C++ source text that the built-in kernels share. They are compiled without headers.
 
-NUMBERS is needed by all; the others build on it. Macros come from the launch (`compile_and_launch_cuda.CudaKernel`):
-T and other dtypes, VEC elements per load, THREADS per block, and for rows LANES threads per row with PACKS loads each.
+All kernels need NUMBERS; the other parts build on it. Macros come from the launch
+(`compile_and_launch_cuda.CudaKernel`): T and other dtypes, VEC elements per load, THREADS per block. For rows there are
+LANES threads per row with PACKS loads each.
 """
 
 from __future__ import annotations

@@ -9,23 +9,23 @@ NONE, MEAN, SUM = 0, 1, 2
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 PROGRAMS_WITHOUT_DEVICE = 4
-"""For Triton's interpreter, which runs one program after the other."""
+"""Programs in Triton's interpreter, which runs one program after the other."""
 
 
 def require_float(*tensors: torch.Tensor) -> None:
-    """Refuse what the kernels are not written for. The judge counts NotImplementedError as `unsupported`."""
+    """Raise NotImplementedError for unsupported dtypes. The judge counts it as `unsupported`."""
     for tensor in tensors:
         if tensor.dtype not in DTYPES:
             raise NotImplementedError(f"{tensor.dtype}: these kernels take float32, float16 and bfloat16")
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself if its elements fill one stretch of memory in any order, else a contiguous copy."""
+    """The tensor itself if its elements are adjacent in memory in any order, else a contiguous copy."""
     return tensor if is_dense(tensor) else tensor.contiguous()
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill one stretch of memory, in whatever order, each once."""
+    """Whether the elements are adjacent in memory, in any order, without overlap."""
     expected = 1
     steps = sorted(pair for pair in zip(tensor.stride(), tensor.shape, strict=True) if pair[1] != 1)
     for stride, size in steps:
@@ -36,7 +36,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def dense_together(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors, expanded to their common shape where they differ, in one common order of memory."""
+    """The tensors, broadcast to one shape and with one common memory order."""
     first = tensors[0]
     if any(tensor.shape != first.shape for tensor in tensors):
         return dense_together(*torch.broadcast_tensors(*tensors))  # type: ignore[no-untyped-call]
@@ -50,7 +50,7 @@ def broadcast_together(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 
 def rows_of(tensor: torch.Tensor, columns: int) -> torch.Tensor:
-    """The tensor as (rows, columns). Rows may lie apart; the elements of a row lie side by side."""
+    """The tensor as (rows, columns), with any row stride. The elements of a row are contiguous."""
     rows = tensor.numel() // columns if columns else 0
     if tensor.dim() == 2 and tensor.shape[1] == columns and (tensor.stride(1) == 1 or columns == 1):
         return tensor
@@ -63,7 +63,7 @@ def block_for(tensor: torch.Tensor) -> int:
 
 
 def programs_for(tensor: torch.Tensor, most: int, per_multiprocessor: int) -> int:
-    """How many programs to start: as many on each multiprocessor as asked for, but none that has nothing to do."""
+    """Number of programs: `per_multiprocessor` on each multiprocessor, but at most `most`."""
     if tensor.device.type != "cuda":
         return max(1, min(most, PROGRAMS_WITHOUT_DEVICE))
     processors = torch.cuda.get_device_properties(tensor.device).multi_processor_count

@@ -18,7 +18,7 @@ _HEADINGS = ("kernel", "architecture", "registers", "spill bytes")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; what cannot be compiled here is one line on stderr."""
+    """Print the table. A language that cannot be compiled here is a line on stderr."""
     parser = argparse.ArgumentParser(prog="python -m torchstone.kernels.resources", description=__doc__)
     parser.add_argument("--impl", choices=LANGUAGES, help="one language; both otherwise")
     parser.add_argument(

@@ -1,7 +1,7 @@
 """Reports registers and spills of the built-in Triton kernels, compiled for GPUs that need not be in this machine.
 
 Every kernel is called as users call it, with meta tensors, and each launch is replaced by compiling for each
-architecture. So what is compiled is what would be launched, and nothing must be kept in step with the kernels.
+architecture. So exactly the launched kernels are compiled, and this module needs no list of their parameters.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from torchstone.kernels.catalogue import is_interpreted, what_is_missing
 ARCHITECTURES = (80, 90, 100)
 """Compute capabilities times 10: A100, H100 and H200, B200."""
 ROWS, SHORT, WIDE, LONG = 4096, 1000, 8000, 20_000
-"""Number of rows, and columns: of a short row, of a long one that a program still holds, of one in several blocks."""
+"""Number of rows, and columns of three kinds of rows: short, long but held by one program, read in several blocks."""
 _USED = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
 
 
 class Resources(NamedTuple):
-    """What one kernel takes on one architecture."""
+    """Registers and spills of one kernel on one architecture."""
 
     kernel: str
     """`gelu_backward: _gelu_backward(TANH=True)`."""
     architecture: str
     """`sm_90`."""
     registers: int
-    """Of a thread."""
+    """Registers of a thread."""
     spill_bytes: int
-    """Of a thread: memory for what finds no register. These kernels use no other memory of their own."""
+    """Stack and local memory of a thread in bytes. These kernels use it only for spilled registers."""
 
 
 def triton_resources(
     architectures: Sequence[int] = ARCHITECTURES, dtype: torch.dtype = torch.float32
 ) -> list[Resources]:
-    """All kernels, forward and backward, for tensors of the dtype."""
+    """Compile all kernels, forward and backward, for tensors of the dtype."""
     missing = what_is_missing("triton")
     if missing is not None:
         raise UsageError(f"implementation 'triton': {missing}")
@@ -55,29 +55,29 @@ def triton_resources(
 
 
 def _call_every_function(dtype: torch.dtype) -> None:
-    """With gradients, in every form that has kernels of its own."""
+    """Call every function, with gradients, in every form that has its own kernels."""
     x, target = _leaf(dtype, ROWS, SHORT), _leaf(dtype, ROWS, SHORT).detach()
     for approximate in ("none", "tanh"):
-        _differentiated(autograd_functions.gelu(x, approximate))
-    _differentiated(autograd_functions.swish(x))
+        _backward(autograd_functions.gelu(x, approximate))
+    _backward(autograd_functions.swish(x))
     for reduction in ("none", "mean"):
-        _differentiated(autograd_functions.mse_loss(x, target, reduction))
+        _backward(autograd_functions.mse_loss(x, target, reduction))
     for columns in (SHORT, WIDE, LONG):
         rows = _leaf(dtype, ROWS, columns), _leaf(dtype, columns), _leaf(dtype, columns)
-        _differentiated(autograd_functions.layer_norm(*rows))
-        _differentiated(autograd_functions.layer_norm_gelu(*rows))
+        _backward(autograd_functions.layer_norm(*rows))
+        _backward(autograd_functions.layer_norm_gelu(*rows))
     indices = torch.empty(ROWS, dtype=torch.int64, device="meta")
     for columns in (SHORT, LONG):
-        _differentiated(autograd_functions.cross_entropy(_leaf(dtype, ROWS, columns), indices))
+        _backward(autograd_functions.cross_entropy(_leaf(dtype, ROWS, columns), indices))
     weight = _leaf(dtype, SHORT).detach()
-    _differentiated(autograd_functions.cross_entropy(x, target, weight, label_smoothing=0.1))
+    _backward(autograd_functions.cross_entropy(x, target, weight, label_smoothing=0.1))
 
 
 def _leaf(dtype: torch.dtype, *shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta", requires_grad=True)
 
 
-def _differentiated(result: torch.Tensor) -> None:
+def _backward(result: torch.Tensor) -> None:
     result.backward(torch.empty_like(result))  # type: ignore[no-untyped-call]
 
 
@@ -90,7 +90,7 @@ def _compiling_in_place_of_launching(
     def compile_for_all(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
         for architecture in architectures:
             made = _compiled(kernel, architecture, args, options)
-            entry = Resources(_told(kernel, options), f"sm_{architecture}", *_used(made))
+            entry = Resources(_title(kernel, options), f"sm_{architecture}", *_used(made))
             found[entry.kernel, entry.architecture] = entry
 
     launch, accepts = JITFunction.run, autograd_functions._require_device
@@ -103,7 +103,7 @@ def _compiling_in_place_of_launching(
 
 
 def _compiled(kernel: Any, architecture: int, args: Sequence[Any], options: dict[str, Any]) -> bytes:
-    """As Triton's own launch compiles: with the types, and the sizes that are multiples of 16, of these arguments."""
+    """Compile as Triton's launch does: specialized for the arguments' types and sizes divisible by 16."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
@@ -122,7 +122,7 @@ def _compiled(kernel: Any, architecture: int, args: Sequence[Any], options: dict
 
 
 def _used(binary: bytes) -> tuple[int, int]:
-    """Registers and spilled bytes, as NVIDIA's tool reads them from the compiled kernel. Triton brings the tool."""
+    """Registers and spilled bytes of a compiled kernel, read by NVIDIA's cuobjdump, which Triton includes."""
     import triton
 
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -137,7 +137,7 @@ def _used(binary: bytes) -> tuple[int, int]:
     return registers, stack + local
 
 
-def _told(kernel: Any, options: dict[str, Any]) -> str:
+def _title(kernel: Any, options: dict[str, Any]) -> str:
     constants = ", ".join(f"{name}={value}" for name, value in options.items() if name.isupper())
     home = kernel.fn.__module__.removeprefix("torchstone_kernels_").removeprefix("triton_").removesuffix("_triton")
     return f"{home}: {kernel.fn.__name__}({constants})"

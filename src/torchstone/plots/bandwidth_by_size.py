@@ -15,14 +15,14 @@ from torchstone.plots import style
 from torchstone.schema import SpeedOfLight, SweepRow
 
 _WIDTH, _HEIGHT, _COLUMNS = 270, 210, 3
-_SPREAD = 1.12
-"""Factor between implementations that move the same bytes: sizes of the usual grid are a factor 2 apart."""
+_SHIFT_FACTOR = 1.12
+"""Factor by which points of different implementations are shifted. Sizes of the default grid are a factor 2 apart."""
 
 
 def size_chart(
     rows: Sequence[SweepRow], lights: Sequence[SpeedOfLight] = (), device: str | None = None
 ) -> style.TopLevel | None:
-    """One panel per operation of the rows of one mode and dtype; None where no bytes are known."""
+    """Chart with one panel per operation, from rows of one mode and dtype. None: no row has a bandwidth."""
     known = [row for row in rows if row.throughput_gbps]
     if not known:
         return None
@@ -56,14 +56,14 @@ def _point(row: SweepRow, names: Sequence[str]) -> dict[str, Any]:
         "operation": row.operation,
         "implementation": row.implementation,
         "megabytes": megabytes,
-        "at": style.spread(megabytes, row.implementation, names, _SPREAD),
+        "at": style.spread(megabytes, row.implementation, names, _SHIFT_FACTOR),
         "rate": rate,
         "words": f"batch {row.batch_size}, seq {row.sequence_length}, dim {row.tensor_dimension}",
     }
 
 
 def _limits(lights: Sequence[SpeedOfLight], first: float, last: float) -> Iterator[dict[str, float]]:
-    """The corners of the limit's line, between the smallest and the largest call."""
+    """Yield the corners of the limit's line, between the smallest and the largest call."""
     if not lights:
         return
     bandwidth = max(light.bytes_per_second for light in lights) / 1e9

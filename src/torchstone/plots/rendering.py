@@ -56,11 +56,11 @@ def png(chart: TopLevel) -> bytes:
 
 
 RENDERERS: dict[str, Callable[[TopLevel], bytes]] = {"svg": svg, "png": png}
-"""Formats of which every chart has a file of its own."""
+"""Format -> renderer, for formats with one file per chart."""
 
 
 def html_page(charts: Mapping[str, TopLevel], title: str) -> bytes:
-    """One page with all charts by name. The libraries stand in it once; nothing is loaded when it is opened."""
+    """One HTML page with all charts. It contains the libraries, so that it works offline."""
     links = "".join(f'<a href="#chart-{escape(name)}">{escape(name)}</a>' for name in charts)
     sections = "\n".join(f'<section id="chart-{escape(name)}"></section>' for name in charts)
     specs = json.dumps({name: _spec(chart) for name, chart in charts.items()})
@@ -78,7 +78,7 @@ def html_page(charts: Mapping[str, TopLevel], title: str) -> bytes:
 def _libraries() -> str:
     """Vega, Vega-Lite and vega-embed as one script; bundling takes a second or more."""
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_version())
-    # Only what would end the element is escaped: "</" alone is also the end of a regular expression, as in /</g.
+    # Only text that would end the element is escaped. "</" alone also ends regular expressions such as /</g.
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
@@ -88,12 +88,12 @@ def _spec(chart: TopLevel) -> dict[str, Any]:
 
 
 def _version() -> str:
-    """The release of Vega-Lite that altair writes for; the newest that can be rendered, where that one cannot."""
+    """Vega-Lite release that altair writes, or the newest that vl-convert renders if it lacks that one."""
     wanted = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     known = vl_convert.get_vegalite_versions()
     return wanted if wanted in known else known[-1]
 
 
 def _for_script(text: str) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """The JSON with `<` escaped, so that it cannot end the script element that contains it."""
     return text.replace("<", "\\u003c")

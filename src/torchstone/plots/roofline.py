@@ -18,7 +18,7 @@ from torchstone.plots import style
 from torchstone.schema import SpeedOfLight
 
 EDGE_FLOPS_PER_BYTE = 1 / 64
-"""Where work without counted arithmetic stands; all other work stands to the right of it."""
+"""Intensity (FLOP per byte) at which work without counted arithmetic is drawn, at the left edge."""
 _OVER = "#b3261e"
 _POINT = "#0f7b3f"
 _ACROSS = "FLOP per byte (left edge: none counted)"
@@ -26,16 +26,16 @@ _UPWARDS = "FLOP/s"
 _WIDTH, _HEIGHT = 560, 472
 _LINE_HEIGHT = 18
 _LETTER_WIDTH = 6.8
-"""Of the list beside the plot, in pixels, wide letters."""
+"""Width of a wide letter in the list beside the plot, in pixels."""
 _NUMBER_COLUMNS = 4
-_SPREAD = 1.2
-"""Factor between implementations of one operation in a sweep: about their width on the page."""
-_ROOM = 4.0
-"""Factor by which the axes go beyond points and ceilings: the names of the ceilings stand there."""
+_SHIFT_FACTOR = 1.2
+"""Factor by which points of different implementations are shifted: about their width on the page."""
+_AXIS_MARGIN_FACTOR = 4.0
+"""Factor by which the axes extend beyond points and ceilings, for the names of the ceilings."""
 _NAME_AT = 0.6
-"""Where on the slope of memory its name stands, as a share of its length."""
+"""Position of its name on the slope of memory, as a share of its length."""
 _NAME_SHARE = 0.3
-"""Of the width of the plot, that the name of the bandwidth needs."""
+"""Share of the plot's width that the name of the bandwidth needs."""
 
 
 class RooflinePoint(NamedTuple):
@@ -44,10 +44,12 @@ class RooflinePoint(NamedTuple):
     intensity: float
     """FLOP per byte."""
     reached: float
-    """FLOP per second; at the left edge, what that many bytes per second would be there."""
+    """FLOP per second. At the left edge: bytes per second times the edge's intensity."""
     allowed: float
+    """The same for the limit."""
     words: str
     is_over: bool
+    """Whether the time is below its limit."""
 
 
 class Ceilings(NamedTuple):
@@ -55,11 +57,11 @@ class Ceilings(NamedTuple):
 
     bytes_per_second: float
     flops_per_second: dict[str, float]
-    """By dtype, in a fixed order."""
+    """dtype -> rate, in a fixed order."""
 
 
 def roofline_point(light: SpeedOfLight, time_ns: float, words: str) -> RooflinePoint:
-    """Where a time stands. A call that moves nothing and calculates nothing is drawn as if it moved a byte."""
+    """The point of a time. A call without bytes and FLOP is drawn as if it moved one byte."""
     work = light.flops or max(light.min_bytes, 1) * EDGE_FLOPS_PER_BYTE
     intensity = light.flops / max(light.min_bytes, 1) if light.flops else EDGE_FLOPS_PER_BYTE
     limit_ns, _ = limit_of(light)
@@ -76,7 +78,7 @@ def ceilings_of(lights: Sequence[SpeedOfLight]) -> Ceilings:
 
 
 def case_roofline(points: Sequence[RooflinePoint], ceilings: Ceilings) -> style.TopLevel:
-    """Numbered points with the gap to their own limit, and what each number is."""
+    """Chart of numbered points with the gap to their limits, beside a list of the numbers."""
     axes = axes_around(points, ceilings)
     columns = _number_columns(points, axes)
     numbered = [
@@ -96,7 +98,7 @@ def case_roofline(points: Sequence[RooflinePoint], ceilings: Ceilings) -> style.
 def sweep_roofline(
     panels: Mapping[str, Sequence[tuple[str, RooflinePoint]]], ceilings: Ceilings, *lines: str
 ) -> style.TopLevel:
-    """One panel per operation with points by implementation: operation -> implementation and point."""
+    """Chart with one panel per operation. `panels`: operation -> (implementation, point) of each measurement."""
     everything = [point for panel in panels.values() for _, point in panel]
     names = style.ordered(name for panel in panels.values() for name, _ in panel)
     axes = axes_around(everything, ceilings)
@@ -106,7 +108,7 @@ def sweep_roofline(
             {
                 "implementation": name,
                 **point._asdict(),
-                "intensity": style.spread(point.intensity, name, names, _SPREAD),
+                "intensity": style.spread(point.intensity, name, names, _SHIFT_FACTOR),
             }
             for name, point in panel
         ]
@@ -124,7 +126,7 @@ def sweep_roofline(
 
 
 class Axes(NamedTuple):
-    """What both axes span."""
+    """The ranges of both axes."""
 
     wide: style.LogRange
     high: style.LogRange
@@ -139,17 +141,17 @@ class Axes(NamedTuple):
 
 
 def axes_around(points: Sequence[RooflinePoint], ceilings: Ceilings) -> Axes:
-    """Around all points and ceilings, the ridges where the roofs meet included."""
+    """Axes around all points and ceilings, and the ridges where the roofs meet."""
     rates = ceilings.flops_per_second.values()
     across = [EDGE_FLOPS_PER_BYTE, 1.0, *(rate / ceilings.bytes_per_second for rate in rates)]
     across += [point.intensity for point in points]
     upwards = [*rates, *(value for point in points for value in (point.reached, point.allowed))]
-    wide = style.log_range(min(across), max(across), room=_ROOM, most=7)
-    return Axes(wide, style.log_range(min(upwards), max(upwards), room=_ROOM, most=9))
+    wide = style.log_range(min(across), max(across), room=_AXIS_MARGIN_FACTOR, most=7)
+    return Axes(wide, style.log_range(min(upwards), max(upwards), room=_AXIS_MARGIN_FACTOR, most=9))
 
 
 def roof_lines(axes: Axes, ceilings: Ceilings) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The slope of memory up to the highest level ceiling, the level ceilings, and where the names of all stand."""
+    """The lines of the slope of memory and of the level ceilings, and the positions of their names."""
     lines, names = [], []
     bandwidth, rates = ceilings.bytes_per_second, ceilings.flops_per_second
     (left, right), (bottom, top) = axes.wide.domain, axes.high.domain
@@ -198,7 +200,7 @@ def _case_layers(numbered: Sequence[dict[str, Any]], axes: Axes) -> list[alt.Cha
 
 
 def _number_columns(points: Sequence[RooflinePoint], axes: Axes) -> list[int]:
-    """How far right of its point each number stands: the next column where it would lie upon an earlier one."""
+    """Column of each number right of its point, chosen so that numbers do not overlap."""
     where = [
         (_pixels(axes.wide, point.intensity, _WIDTH), _pixels(axes.high, point.reached, _HEIGHT)) for point in points
     ]
@@ -236,7 +238,7 @@ def _sweep_points(rows: Sequence[dict[str, Any]], names: Sequence[str], axes: Ax
 
 
 def flops(rate: float) -> str:
-    """``12 GFLOP/s``; only as many digits as say something."""
+    """Format a rate with three significant digits: ``12 GFLOP/s``."""
     for unit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if rate >= unit * 0.999:
             return f"{rate / unit:.3g} {prefix}FLOP/s"

@@ -15,33 +15,33 @@ from torchstone.schema import SweepRow
 ALL = "All operations"
 _BAR_STEP, _BAR_WIDTH = 22, 520
 _CELL_WIDTH, _NARROW_CELL_WIDTH, _CELL_HEIGHT = 40, 31, 26
-"""Narrow: where more than three implementations stand side by side."""
-_MOST_CELLS_WITH_TEXT = 16
-"""Columns of a heat map whose cells hold their value as text; narrower ones hold colour alone."""
+"""Sizes of a cell in pixels. The narrow width is for more than three implementations side by side."""
+_MAX_COLUMNS_WITH_TEXT = 16
+"""Most columns of a heat map whose cells show their value as text. With more, cells show only colour."""
 _SLOWER, _EQUAL, _FASTER = "#b35806", "#f7f7f7", "#2166ac"
 """Orange and blue, which can be told apart by people with any colour vision."""
 
 
-_SHARES = ("#f7fbff", "#8fc1de", "#08306b")
-"""From 0 to 100 percent."""
+_SHARE_COLOURS = ("#f7fbff", "#8fc1de", "#08306b")
+"""Colours from 0 to 100 percent."""
 
 
-class _Map(NamedTuple):
-    """What the cells of a heat map show."""
+class _HeatMap(NamedTuple):
+    """The cells of a heat map and their colours."""
 
     rows: list[dict[str, Any]]
     """`operation`, `implementation`, `seq`, `dim`, `shade` (what is coloured) and `text`."""
     colour: alt.Color
     dark: str
-    """Expression that is true where the cell is so dark that its text must be light."""
+    """Vega expression that is true for dark cells, whose text must be light."""
 
 
 def speedup_chart(rows: Sequence[SweepRow], device: str | None = None) -> style.TopLevel | None:
-    """Geometric mean over the grid, per operation and implementation; None without rows of the baseline."""
+    """Bar chart of the geometric mean over the grid, per operation and implementation. None without the baseline."""
     found = _speedups(rows)
     bars = [
         {"operation": operation, "implementation": name, "count": len(table), **geometric_mean(list(table))._asdict()}
-        for operation, by_name in _with_all(found).items()
+        for operation, by_name in _with_all_operations(found).items()
         for name, table in by_name.items()
     ]
     if not bars:
@@ -64,10 +64,10 @@ def _speedups(rows: Sequence[SweepRow]) -> dict[str, dict[str, dict[GridPoint, E
     return {operation: by_name for operation, by_name in found.items() if by_name}
 
 
-def _with_all(
+def _with_all_operations(
     found: Mapping[str, Mapping[str, Mapping[GridPoint, Estimate]]],
 ) -> dict[str, dict[str, list[Estimate]]]:
-    """Operation -> implementation -> speedups, and those of all operations together where there are several."""
+    """Operation -> implementation -> speedups; with several operations also under `ALL`."""
     lists = {
         operation: {name: list(by_name[name].values()) for name in style.ordered(by_name)}
         for operation, by_name in found.items()
@@ -105,7 +105,7 @@ def _bar_layers(bars: Sequence[dict[str, Any]], implementations: Sequence[str]) 
 
 
 def speedup_map(rows: Sequence[SweepRow], device: str | None = None) -> style.TopLevel | None:
-    """Speedup over sequence length and dimension, geometric mean over batch sizes; None without a baseline."""
+    """Heat map of speedup by sequence length and dimension, geometric mean over batch sizes. None: no baseline."""
     cells = [
         {"operation": operation, "implementation": name, **cell}
         for operation, by_name in _speedups(rows).items()
@@ -132,13 +132,13 @@ def speedup_map(rows: Sequence[SweepRow], device: str | None = None) -> style.To
             gradientLength=260,
         ),
     )
-    drawn = _Map(cells, colour, f"abs(datum.shade) > {0.6 * most}")
+    drawn = _HeatMap(cells, colour, f"abs(datum.shade) > {0.6 * most}")
     note = "Geometric mean over batch sizes. Blue: faster than PyTorch, orange: slower."
     return _map_chart(drawn, rows, f"Speedup over {BASELINE} by sequence length and dimension", device, note)
 
 
 def efficiency_map(rows: Sequence[SweepRow], device: str | None = None) -> style.TopLevel | None:
-    """Share of the device's measured limit, geometric mean over batch sizes; None where no limit is known."""
+    """Heat map of the share of the device's measured limit, geometric mean over batch sizes. None without a limit."""
     known = [row for row in rows if row.gpu_efficiency]
     cells = [
         {"operation": operation, "implementation": name, **cell}
@@ -151,11 +151,11 @@ def efficiency_map(rows: Sequence[SweepRow], device: str | None = None) -> style
         cell["shade"], cell["text"] = cell["value"], f"{cell['value']:.0f}"
     colour = alt.Color(
         "shade:Q",
-        scale=alt.Scale(domain=[0, 50, 100], range=_SHARES, interpolate="lab", clamp=True),
+        scale=alt.Scale(domain=[0, 50, 100], range=_SHARE_COLOURS, interpolate="lab", clamp=True),
         legend=alt.Legend(title="Percent of the measured limit", orient="top", gradientLength=260),
     )
     note = "Geometric mean over batch sizes, percent of the measured limit; above 100 the limit itself is in doubt."
-    return _map_chart(_Map(cells, colour, "datum.shade > 65"), rows, "GPU efficiency", device, note)
+    return _map_chart(_HeatMap(cells, colour, "datum.shade > 65"), rows, "GPU efficiency", device, note)
 
 
 def _cells(table: Mapping[GridPoint, float]) -> Iterable[dict[str, Any]]:
@@ -164,7 +164,7 @@ def _cells(table: Mapping[GridPoint, float]) -> Iterable[dict[str, Any]]:
         yield {"seq": length, "dim": dimension, "value": mean, "count": len(points)}
 
 
-def _map_chart(drawn: _Map, rows: Sequence[SweepRow], title: str, device: str | None, note: str) -> style.TopLevel:
+def _map_chart(drawn: _HeatMap, rows: Sequence[SweepRow], title: str, device: str | None, note: str) -> style.TopLevel:
     operations = list(dict.fromkeys(cell["operation"] for cell in drawn.rows))
     names = style.ordered(cell["implementation"] for cell in drawn.rows)
     base = alt.Chart().encode(
@@ -179,7 +179,7 @@ def _map_chart(drawn: _Map, rows: Sequence[SweepRow], title: str, device: str | 
         alt.Tooltip("count:Q", title="points"),
     ]
     layers: list[alt.Chart] = [base.mark_rect().encode(drawn.colour, tooltip=tip)]
-    if len({cell["dim"] for cell in drawn.rows}) <= _MOST_CELLS_WITH_TEXT:
+    if len({cell["dim"] for cell in drawn.rows}) <= _MAX_COLUMNS_WITH_TEXT:
         light = alt.condition(drawn.dark, alt.value("#ffffff"), alt.value(style.INK))
         layers.append(base.mark_text(fontSize=11).encode(alt.Text("text:N"), color=light))
     sizes = {
@@ -197,7 +197,7 @@ def _map_chart(drawn: _Map, rows: Sequence[SweepRow], title: str, device: str | 
             else None
         )
 
-    # Not a facet: Vega puts the cells of a grid into the wrong panels where an implementation lacks an operation.
+    # Not a facet: Vega puts cells into the wrong panels if an implementation lacks an operation.
     lines = [
         alt.hconcat(*filter(None, (panel(operation, name) for name in names)), spacing=16).properties(
             title=style.section_title(operation)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import altair as alt
 
 TopLevel = alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart | alt.ConcatChart
-"""What a function of this package that makes a chart returns."""
+"""Return type of all functions of this package that make a chart."""
 
 _KNOWN = {
     "PyTorch": ("#5f5f5f", "circle"),
@@ -19,12 +19,12 @@ _KNOWN = {
     "Compile": ("#d55e00", "diamond"),
     "Liger": ("#cc79a7", "cross"),
 }
-"""Colours of Okabe and Ito, which can be told apart by people with any colour vision; the marks differ as well."""
+"""Implementation -> colour and mark. The palette of Okabe and Ito is distinguishable with any colour vision."""
 _OTHERS = (("#56b4e9", "triangle-down"), ("#b58900", "triangle-right"), ("#8c510a", "triangle-left"))
-"""For a user's own implementations, in the order of their names; a fourth has the colours of the first."""
+"""Colours and marks of a user's own implementations, by sorted name. From the fourth on they repeat."""
 
 INK, FAINT, ROOF = "#1b1f24", "#d7dbe0", "#8a1c7c"
-"""Text, grid, and measured limits of the device."""
+"""Colours of text, of the grid, and of measured limits of the device."""
 MODES = {"fwd": "forward", "bwd": "backward", "fwd+bwd": "forward and backward"}
 
 
@@ -42,7 +42,7 @@ def colour_and_mark(implementations: Iterable[str]) -> dict[str, tuple[str, str]
 
 
 def implementation_colour(implementations: Iterable[str], *, legend: bool = True) -> alt.Color:
-    """The channel of colour by the field `implementation`."""
+    """Encoding of the field `implementation` as colour."""
     chosen = colour_and_mark(implementations)
     scale = alt.Scale(domain=list(chosen), range=[colour for colour, _ in chosen.values()])
     shown = alt.Legend(title=None, orient="top", symbolSize=90) if legend else None
@@ -50,7 +50,7 @@ def implementation_colour(implementations: Iterable[str], *, legend: bool = True
 
 
 def implementation_shape(implementations: Iterable[str], *, legend: bool = True) -> alt.Shape:
-    """The channel of shape by the field `implementation`."""
+    """Encoding of the field `implementation` as shape."""
     chosen = colour_and_mark(implementations)
     scale = alt.Scale(domain=list(chosen), range=[mark for _, mark in chosen.values()])
     shown = alt.Legend(title=None, orient="top", symbolSize=90) if legend else None
@@ -58,7 +58,7 @@ def implementation_shape(implementations: Iterable[str], *, legend: bool = True)
 
 
 def subtitle(dtype: str, mode: str, device: str | None) -> str:
-    """``NVIDIA H200 · float32 · forward``; without a device where none is known."""
+    """``NVIDIA H200 · float32 · forward``, without the device if it is unknown."""
     return " · ".join(part for part in (device, dtype, MODES.get(mode, mode)) if part)
 
 
@@ -87,7 +87,7 @@ _CONFIG = {
 
 
 def finished(chart: TopLevel, title: str, *lines: str) -> TopLevel:
-    """The chart with its title, lines below the title, and the look that all charts share."""
+    """The chart with its title, lines below the title, and the style that all charts share."""
     heading = alt.TitleParams(text=title, subtitle=[line for line in lines if line], anchor="start")
     titled: TopLevel = chart.properties(
         title=heading, background="#ffffff", padding=16, config=alt.Config.from_dict(_CONFIG)
@@ -96,7 +96,7 @@ def finished(chart: TopLevel, title: str, *lines: str) -> TopLevel:
 
 
 def layered(*charts: alt.Chart, data: alt.InlineData | None = None, **sizes: Any) -> alt.LayerChart:
-    """Charts upon each other, the first one lowest."""
+    """Charts layered on each other, the first one lowest."""
     return alt.LayerChart(data=alt.Undefined if data is None else data, layer=list(charts), **sizes)
 
 
@@ -111,17 +111,17 @@ def scatter(
 
 
 def section_title(text: str) -> alt.TitleParams:
-    """Of a part of a chart."""
+    """Title of a part of a chart."""
     return alt.TitleParams(text, anchor="start", fontSize=14, offset=6)
 
 
 def values(rows: Sequence[dict[str, Any]]) -> alt.InlineData:
-    """Rows as data of a chart, without pandas. As text: altair copies lists again for every chart around them."""
+    """Rows as inline data of a chart, without pandas. As JSON text, since altair copies lists for every outer chart."""
     return alt.InlineData(values=json.dumps(list(rows)), format=alt.JsonDataFormat(type="json"))
 
 
 class LogRange(NamedTuple):
-    """What a logarithmic axis spans, and its ticks."""
+    """Range and ticks of a logarithmic axis."""
 
     domain: tuple[float, float]
     ticks: list[float]
@@ -132,8 +132,10 @@ class LogRange(NamedTuple):
 
 
 def log_range(low: float, high: float, *, room: float = 1.15, most: int = 8) -> LogRange:
-    """Around both values, by the factor `room`. Ticks at 1, 2, 5 if at most `most` of them fit, else at 1 and 3, else
-    at decades, all of them or every so many."""
+    """A range around both values, wider by the factor `room` at both ends, with at most `most` ticks.
+
+    Ticks are at several steps per decade if these are few enough, else at decades, or at every n-th decade.
+    """
     first, last = low / room, high * room
     decades = range(math.floor(math.log10(first)), math.ceil(math.log10(last)) + 1)
     for steps in ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
@@ -146,7 +148,7 @@ def log_range(low: float, high: float, *, room: float = 1.15, most: int = 8) -> 
 
 
 def ratio_range(low: float, high: float, *, most: int = 9) -> LogRange:
-    """An axis of speedups that holds 1, with room for a label on the right. Ticks at round ratios, 1 among them."""
+    """A range for speedups that includes 1, with room for a label on the right. Ticks are round ratios."""
     low, high = min(low, 1.0), max(high, 1.0)
     span = max(high / low, 1.05)
     domain = (low / span**0.04, high * span**0.12)
@@ -160,16 +162,16 @@ def ratio_range(low: float, high: float, *, most: int = 9) -> LogRange:
 
 
 _RATIO_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
-"""Between neighbouring ticks, from fine to coarse; all of them meet 1."""
+"""Steps between ticks, from fine to coarse. Each has a multiple at 1."""
 _MOST_EVEN_SPAN = 4.0
-"""Largest over smallest ratio up to which ticks are evenly spaced numbers."""
+"""Largest quotient of the highest and lowest ratio for which ticks are evenly spaced."""
 TIP_WORDS = {"value": "mean", "low": "interval from", "high": "interval to"}
 """Field of an estimate -> its name in a tooltip."""
 
 
 def spread(value: float, implementation: str, implementations: Sequence[str], factor: float) -> float:
-    """The value, moved to the right so that implementations stand side by side: by `factor` from one to the next.
+    """The value, shifted right by `factor` for each implementation before it, so that points do not overlap.
 
-    Never to the left, where a sloping limit is lower: a point must not seem to be beyond it.
+    Points are never shifted left. There a sloping limit is lower, and a point could seem to exceed it.
     """
     return float(value * factor ** implementations.index(implementation))

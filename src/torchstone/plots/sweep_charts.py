@@ -25,9 +25,10 @@ _FROM_ROWS: dict[str, Callable[[Sequence[SweepRow], str | None], style.TopLevel 
 def sweep_charts(
     rows: Sequence[SweepRow], records: Sequence[SweepRecord] = (), only: Collection[str] | None = None
 ) -> dict[str, style.TopLevel]:
-    """Name -> chart, those left out that the rows cannot fill. Names end in the dtype and mode if there are several.
+    """Name -> chart, without charts for which the rows lack data.
 
-    `records` bring the device's name and its measured limits; without them there is no roofline.
+    Names end in dtype and mode if there are several. `records` give the device's name and its measured limits; without
+    them there is no roofline.
     """
     series = grouped(rows, lambda row: (row.dtype, row.mode))
     drawn = {}
@@ -66,7 +67,7 @@ def _key(record: SweepRecord) -> tuple[str, GridPoint]:
 
 
 def _device(records: Sequence[SweepRecord]) -> str | None:
-    """The device's name; of several, all."""
+    """The names of the devices, joined; None if there is none."""
     return ", ".join(dict.fromkeys(one.device for one in records)) or None
 
 

@@ -1,7 +1,7 @@
 """Charts time and bandwidth against batch size, sequence length and dimension, one line per implementation.
 
-Each point is the geometric mean over the other two axes. It is over the same combinations of these at every point, if
-there are any: a line must not jump where some were skipped.
+Each point is the geometric mean over the other two axes. Every point uses the same combinations of these if possible,
+so that a line does not jump where some were skipped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from torchstone.schema import SweepRow
 AXES = ("Batch size", "Sequence length", "Dimension")
 _WIDTH, _HEIGHT = 250, 170
 _LABEL_WIDTH = 32
-"""Room for the numbers beside an axis: the same in every row, so that columns stand below each other."""
+"""Width for the numbers beside an axis, the same in every row so that columns are aligned."""
 _MOST_LABELS = 8
-"""Values of an axis that are all labelled; of more, only those that do not run into each other."""
+"""Most values of an axis that are all labelled. With more, labels that would overlap are left out."""
 
 
 class _Metric(NamedTuple):
-    """What is drawn upwards."""
+    """The quantity on the vertical axis."""
 
     name: str
     unit: str
@@ -46,18 +46,18 @@ class _Line(NamedTuple):
     axis: int
     rows: list[dict[str, Any]]
     combinations: int
-    """Of the other two axes, in each mean."""
+    """Number of combinations of the other two axes in each mean."""
 
 
 def time_chart(rows: Sequence[SweepRow], device: str | None = None) -> style.TopLevel | None:
-    """Time per call of the rows of one mode and dtype; None if no operation has points to draw."""
+    """Chart of the time per call, from rows of one mode and dtype. None: no operation has points to draw."""
     factor, unit = (1000, "µs") if max((row.time_ms for row in rows), default=0.0) < 10 else (1, "ms")
     metric = _Metric("Time per call", unit, True, lambda row: _scaled(time_ms(row), factor))
     return _chart(rows, device, metric, "Time per call against each axis of the grid")
 
 
 def bandwidth_chart(rows: Sequence[SweepRow], device: str | None = None) -> style.TopLevel | None:
-    """Bytes that the operator must move over the time; None where these are not known."""
+    """Chart of the bandwidth: bytes that the operator must move, divided by the time. None: no bytes are known."""
     metric = _Metric("Bandwidth", "GB/s", False, _bandwidth)
     known = [row for row in rows if row.throughput_gbps]
     return _chart(known, device, metric, "Bandwidth against each axis: bytes that any kernel must move, over the time")
@@ -89,7 +89,7 @@ def _chart(rows: Sequence[SweepRow], device: str | None, metric: _Metric, title:
 
 
 def _lines(tables: Mapping[str, Mapping[GridPoint, SweepRow]], metric: _Metric) -> list[_Line]:
-    """One for each axis with several values, or for the last one where no axis has."""
+    """A line for each axis with several values, or for the last axis if there is none."""
     common = common_points(tables)
     if not common:
         return []
@@ -117,12 +117,12 @@ def _without(point: GridPoint, axis: int) -> tuple[int, ...]:
 
 
 def _operation_chart(operation: str, lines: Sequence[_Line], names: Sequence[str], metric: _Metric) -> alt.HConcatChart:
-    """The axes of one operation side by side, with the same scale upwards."""
+    """Charts of one operation side by side, one per axis, with a common vertical scale."""
     lows = [row["low"] for line in lines for row in line.rows]
     highs = [row["high"] for line in lines for row in line.rows]
     upwards = _upwards(min(lows), max(highs), metric)
     charts = [
-        _line_chart(line, names, metric, upwards if not number else _quiet(upwards))
+        _line_chart(line, names, metric, upwards if not number else _without_title(upwards))
         for number, line in enumerate(lines)
     ]
     return alt.hconcat(*charts, spacing=18).properties(title=style.section_title(operation))
@@ -142,8 +142,8 @@ def _upwards(low: float, high: float, metric: _Metric) -> alt.Y:
     return alt.Y("value:Q", title=title, scale=span.scale, axis=axis)
 
 
-def _quiet(upwards: alt.Y) -> alt.Y:
-    """The same scale without a title: the first of the row has it."""
+def _without_title(upwards: alt.Y) -> alt.Y:
+    """The vertical axis without a title, for all charts of a row but the first."""
     copied = upwards.copy()
     copied["title"] = None
     return copied

@@ -13,48 +13,48 @@ from torchstone.profiling.subject_messages import BenchmarkFile, KernelOnCase
 from torchstone.schema import IsolationLevel, Limits, ProfiledKernel, ProfilerResult
 
 MOST_KERNELS = 200
-"""Rows that a result keeps; the tools' own files hold the rest."""
+"""Most kernels that a result keeps. The tools' own files hold the rest."""
 NAME_CHARACTERS = 300
 LOG_CHARACTERS = 8 << 10
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What is to be profiled, how, and the folder for the results."""
+    """A kernel or benchmark to profile, the settings, and the folder for the results."""
 
     what: KernelOnCase | BenchmarkFile
     device: Device
     folder: Path
-    """The profile's own. A profiler puts its files there, under names that begin with its own."""
+    """Folder of the profile. A profiler writes its files there, under names that begin with its own name."""
     calls: int = 5
     warmup_calls: int = 3
     threads: int = 1
     isolation: IsolationLevel = "best"
     limits: Limits = Limits()
     seconds: float = 180.0
-    """For everything that one profiler does."""
+    """Time limit for one profiler."""
 
     @property
     def kernel(self) -> KernelOnCase:
-        """What is profiled, where only kernels can be."""
+        """The kernel and its case. Not for benchmarks."""
         assert isinstance(self.what, KernelOnCase), "benchmarks are given to ncu and nsys alone"
         return self.what
 
 
 class Profiler(Protocol):
-    """Something that watches a kernel run. Made without arguments, by name, from the registry.
+    """A profiler of kernels. The registry makes it by name, without arguments.
 
-    It may also have a method `caution(subject)`: what to tell the user before the kernel runs, empty for nothing. And
-    a class attribute `in_sandbox`, if it runs the kernel in a worker's sandbox: without it, it is not used on kernels
-    that a model wrote, unless the user allows it.
+    It may have a method `caution(subject)`, which returns a warning to show before the kernel runs, or an empty text.
+    A class attribute `in_sandbox` says that it runs the kernel in a worker's sandbox. Without it, the profiler is not
+    used on kernels that a model wrote, unless the user allows it.
     """
 
     def profile(self, subject: Subject) -> ProfilerResult:
-        """What was seen. A tool that is not here and a kernel that fails are results, not exceptions."""
+        """Profile the subject. A missing tool or a failing kernel is a result, not an exception."""
         ...
 
 
 class FakeProfiler:
-    """Answers with what it was given. For tests of what lies above profilers."""
+    """Returns a prepared result, for tests of the code that uses profilers."""
 
     def __init__(self, result: ProfilerResult) -> None:
         self._result = result
@@ -66,12 +66,12 @@ class FakeProfiler:
 
 
 def unavailable(profiler: str, notice: str, version: str = "") -> ProfilerResult:
-    """A profiler that is here and cannot be used."""
+    """The result of a profiler that is installed but cannot be used."""
     return ProfilerResult(profiler, "unavailable", notice, version)
 
 
 def with_kernels(result: ProfilerResult, kernels: list[ProfiledKernel]) -> ProfilerResult:
-    """The result with the kernels that took longest."""
+    """The result with the kernels that took longest, at most `MOST_KERNELS`."""
     ordered = sorted(kernels, key=lambda kernel: (-kernel.profiled_ns, kernel.name))
     left_out = max(0, len(ordered) - MOST_KERNELS)
     return msgspec.structs.replace(result, kernels=tuple(ordered[:MOST_KERNELS]), kernels_left_out=left_out)

@@ -15,13 +15,12 @@ from torchstone.schema import ProfiledKernel
 Kind = Literal["kernel", "copy", "operator"]
 
 _KINDS: dict[str, Kind] = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "copy", "cpu_op": "operator"}
-"""Categories of the events that count; the others (annotations, runtime calls) only make the timeline."""
+"""Category of an event -> kind. Events of other categories (annotations, runtime calls) are ignored."""
 _NS_PER_US = 1000
-_LONGEST_US = 1e12
-"""Eleven days: a longer event is nonsense."""
-
-
-_MOST_PERCENT = 1e6
+_MAX_EVENT_US = 1e12
+"""Longest plausible event, about eleven days. Longer events are ignored."""
+_MAX_PERCENT = 1e6
+"""Largest plausible percentage."""
 
 
 class NotATraceError(Exception):
@@ -29,7 +28,7 @@ class NotATraceError(Exception):
 
 
 class _Details(msgspec.Struct, frozen=True):
-    """What is read of an event's arguments, whatever its type turns out to be."""
+    """Arguments of an event. Their types are checked later, since the trace is not trusted."""
 
     registers: Any = msgspec.field(default=None, name="registers per thread")
     grid: Any = None
@@ -52,7 +51,7 @@ class _Trace(msgspec.Struct, frozen=True):
 
 
 Shape = tuple[Kind, str, int | None, int | None, int | None]
-"""What launches have in common that are counted together: kind, name, grid, block, registers."""
+"""Key by which launches are counted together: kind, name, grid, block, registers."""
 
 
 def kernels_of(trace: bytes) -> list[ProfiledKernel]:
@@ -61,15 +60,15 @@ def kernels_of(trace: bytes) -> list[ProfiledKernel]:
         events = msgspec.json.decode(trace, type=_Trace).events
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise NotATraceError(str(error)) from error
-    finished = [event for event in events if event.ph == "X" and 0 <= event.dur < _LONGEST_US and event.cat in _KINDS]
+    finished = [event for event in events if event.ph == "X" and 0 <= event.dur < _MAX_EVENT_US and event.cat in _KINDS]
     on_device = [event for event in finished if _KINDS[event.cat] != "operator"]
     if on_device:
-        return _folded((event, event.dur) for event in on_device)
-    return _folded(_own_times(finished))
+        return _grouped((event, event.dur) for event in on_device)
+    return _grouped(_own_times(finished))
 
 
 def _own_times(events: Iterable[_Event]) -> Iterator[tuple[_Event, float]]:
-    """Each event with its time less that of the events right inside it, on the same thread."""
+    """Each event with its own time: its duration minus those of its direct children on the same thread."""
     threads: dict[int | str, list[_Event]] = defaultdict(list)
     for event in events:
         threads[event.tid].append(event)
@@ -86,13 +85,13 @@ def _own_times(events: Iterable[_Event]) -> Iterator[tuple[_Event, float]]:
         yield from ((event, max(0.0, time_us)) for event, time_us in zip(of_thread, own, strict=True))
 
 
-def _folded(events: Iterable[tuple[_Event, float]]) -> list[ProfiledKernel]:
+def _grouped(events: Iterable[tuple[_Event, float]]) -> list[ProfiledKernel]:
     groups: dict[Shape, list[tuple[float, float | None]]] = defaultdict(list)
     for event, time_us in events:
         details = event.args
         shape = (
             *(_KINDS[event.cat], event.name[:NAME_CHARACTERS]),
-            *(_extent(details.grid), _extent(details.block), _whole(details.registers)),
+            *(_product_of_sizes(details.grid), _product_of_sizes(details.block), _whole(details.registers)),
         )
         groups[shape].append((time_us, _number(details.occupancy)))
     return [_kernel(shape, launches) for shape, launches in groups.items()]
@@ -115,15 +114,15 @@ def _kernel(shape: Shape, launches: list[tuple[float, float | None]]) -> Profile
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 <= value <= _MOST_PERCENT else None
+    return float(value) if 0 <= value <= _MAX_PERCENT else None
 
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32 else None
 
 
-def _extent(sizes: Any) -> int | None:
-    """`[128, 1, 1]` -> 128."""
+def _product_of_sizes(sizes: Any) -> int | None:
+    """Product of a grid's or block's sizes: `[128, 1, 1]` -> 128. None: not plausible."""
     if not isinstance(sizes, list) or not sizes or len(sizes) > 3:
         return None
     numbers = [_whole(size) for size in sizes]

@@ -21,7 +21,7 @@ _FOLDERS = {
     "ncu": ("/usr/local/cuda*/bin", "/opt/nvidia/nsight-compute/*"),
     "nsys": ("/usr/local/cuda*/bin", "/opt/nvidia/nsight-systems/*/bin", "/opt/nvidia/nsight-systems-cli/*/bin"),
 }
-"""Where NVIDIA's installers put a tool without putting it on the PATH."""
+"""Folders (globs) into which NVIDIA's installers put a tool without adding them to the PATH."""
 _READ_BYTES = 1 << 16
 _VERSION_SECONDS = 30.0
 _VERSION = re.compile(r"\bversion:?\s+v?(\d[\w.\-]*)", re.IGNORECASE)
@@ -31,27 +31,27 @@ class Ended(NamedTuple):
     """How a program ended."""
 
     exit_code: int | None
-    """None: it was stopped at the deadline."""
+    """None: it was killed at the deadline."""
     output: str
-    """The last of what it printed, both streams together."""
+    """The end of its stdout and stderr together."""
 
 
 def find_tool(name: str) -> str | None:
-    """The program on the PATH, else the newest of the usual places."""
+    """Path of the program: from the PATH, else the newest one in the usual folders. None: not found."""
     found = shutil.which(name)
     if found is not None:
         return found
     places = [path for folder in _FOLDERS.get(name, ()) for path in glob.glob(f"{folder}/{name}")]
-    return max((path for path in places if os.access(path, os.X_OK)), key=_by_numbers, default=None)
+    return max((path for path in places if os.access(path, os.X_OK)), key=_version_key, default=None)
 
 
-def _by_numbers(path: str) -> tuple[list[int], str]:
-    """12.10 is newer than 12.9."""
+def _version_key(path: str) -> tuple[list[int], str]:
+    """Sort key by version numbers: 12.10 is newer than 12.9."""
     return [int(number) for number in re.findall(r"\d+", path)], path
 
 
 def version_of(tool: str, environment: Mapping[str, str], folder: Path) -> str | None:
-    """What the program says about itself; None if it does not start."""
+    """The version that the program prints; None if it does not start."""
     ended = run([tool, "--version"], environment, folder, _VERSION_SECONDS)
     if ended.exit_code != 0:
         return None
@@ -66,7 +66,7 @@ def run(
     seconds: float,
     keep_bytes: int = 64 << 10,
 ) -> Ended:
-    """Run the program to its end or to the deadline. Whatever it started in its process group ends with it."""
+    """Run the program until it ends or the deadline passes. Its process group is then killed."""
     try:
         process = subprocess.Popen(
             command,
@@ -89,7 +89,7 @@ def run(
 
 
 def _output_of(process: subprocess.Popen[bytes], deadline: float, keep_bytes: int) -> bytes:
-    """Read until it ends. Not until the pipe closes: a child that outlives it may keep that open."""
+    """Read output until the process ends. The pipe may stay open longer, in a child that outlives the process."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     os.set_blocking(descriptor, False)
@@ -119,7 +119,7 @@ def _read(descriptor: int) -> bytes:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The process group, and while the tree still hangs together also those that left the group."""
+    """Kill the process group. If the process is alive, also kill descendants that left the group."""
     if process.poll() is None:
         for pid in descendants(process.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -20,22 +20,22 @@ from torchstone.schema import Case, Implementation
 from torchstone.suites import CaseQuery, input_bytes, names_operator
 
 _ATTEMPT = re.compile(r"_(?:attempt_\d+|implementation(?:_v\d+)?)$", re.ASCII)
-_SHOWN_CASES = 12
+_MAX_SHOWN_CASES = 12
 
 
 class Chosen(NamedTuple):
-    """What will be profiled."""
+    """The kernel and the case to profile."""
 
     implementation: Implementation
     case: Case
 
 
 def choose(request: ProfileRequest, device_type: str) -> Chosen:
-    """The kernel and the case that the request means; raises where it could mean several or nothing."""
+    """The kernel and the case that the request means. Raises a `UsageError` if they are ambiguous or do not exist."""
     if not _is_path(request):
         return _of_backend(request, device_type)
     path = Path(os.path.abspath(request.kernel))
-    if os.path.isfile(path):  # unlike pathlib's, these take any name for what it is: nothing there
+    if os.path.isfile(path):  # unlike pathlib's functions, these return False for names that no file can have
         return _of_file(request, path, device_type)
     if os.path.isdir(path):
         return _of_folder(request, path, device_type)
@@ -43,7 +43,7 @@ def choose(request: ProfileRequest, device_type: str) -> Chosen:
 
 
 def _is_path(request: ProfileRequest) -> bool:
-    """A backend is only asked for operators; without one, whatever exists or looks like a path is one."""
+    """Whether the kernel is given as a path. With a backend it is an operator; a path then is a `UsageError`."""
     written_as_path = os.sep in request.kernel or request.kernel.endswith(".py")
     if request.backend is None and request.kernels_dir is None:
         return written_as_path or os.path.exists(request.kernel)
@@ -74,7 +74,7 @@ def _of_file(request: ProfileRequest, path: Path, device_type: str) -> Chosen:
 
 
 def _operator_of_file(request: ProfileRequest, path: Path) -> str:
-    """`relu.py`, `add__Tensor_implementation_v2.py`: as the directory backend names them, if the suite knows it."""
+    """The operator that a file is named after, if the suite has it: `relu.py`, `add__Tensor_implementation_v2.py`."""
     suite = registry.suites.factory(request.suite)()
     operator = operator_name(_ATTEMPT.sub("", path.stem))
     known = {case.operator for case in suite.cases(CaseQuery())}
@@ -87,7 +87,7 @@ def _operator_of_file(request: ProfileRequest, path: Path) -> str:
 
 
 def _of_folder(request: ProfileRequest, path: Path, device_type: str) -> Chosen:
-    """A folder with sources is one operator's; any other holds the folders of several."""
+    """Choose from a folder: one with sources is the kernel of one operator; others hold folders of operators."""
     _refuse_entry(request)
     if any(found.suffix == ".py" or is_native(found.name) for found in path.iterdir()):
         kernel = kernel_in(path)
@@ -116,7 +116,7 @@ def _refuse_entry(request: ProfileRequest) -> None:
 
 
 def choose_case(request: ProfileRequest, operator: str, device_type: str) -> Case:
-    """The case that was asked for, or the largest of those that are timed."""
+    """The requested case, or the largest timed case."""
     suite = registry.suites.factory(request.suite)()
     wanted = RunRequest(suite=request.suite, operators=(operator,), dtypes=request.dtypes)
     cases = of_one_overload(choose_cases(wanted, device_type, suite), operator)
@@ -126,7 +126,7 @@ def choose_case(request: ProfileRequest, operator: str, device_type: str) -> Cas
 
 
 def of_one_overload(cases: tuple[Case, ...], operator: str) -> tuple[Case, ...]:
-    """A base name means what a folder of that name would serve, if that is one overload."""
+    """The cases of the overload that the name means, by the rules of kernel folders. Raises if it is ambiguous."""
     overloads = list(dict.fromkeys(case.operator for case in cases))
     usual = [name for name in overloads if name.rpartition(".")[2] in BASE_NAME_OVERLOADS]
     fitting = overloads if len(overloads) == 1 else usual
@@ -136,11 +136,11 @@ def of_one_overload(cases: tuple[Case, ...], operator: str) -> tuple[Case, ...]:
 
 
 def _named(text: str, cases: tuple[Case, ...]) -> Case:
-    """By its whole label or key, else by a part that only one case has."""
+    """The case with this label or key, or the only one whose label or key contains the text."""
     exact = [case for case in cases if text in (case.label, case.key)]
     found = exact or [case for case in cases if case.key.startswith(text) or text in case.label]
     if len(found) == 1:
         return found[0]
     problem = f"{len(found)} cases fit" if found else "no case fits"
-    listed = "; ".join(f"{case.key[:8]} {case.label}" for case in (found or cases)[:_SHOWN_CASES])
+    listed = "; ".join(f"{case.key[:8]} {case.label}" for case in (found or cases)[:_MAX_SHOWN_CASES])
     raise UsageError(f"{problem} --case '{text}'. Write a key or a label, or a part that one has alone: {listed}.")

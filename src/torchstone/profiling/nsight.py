@@ -32,7 +32,7 @@ _GRACE_SECONDS = 30
 
 
 class UnreadableTableError(Exception):
-    """The tool's table is not what it was expected to be."""
+    """The tool's table has an unexpected form; the text describes it."""
 
 
 class Tool(NamedTuple):
@@ -41,25 +41,25 @@ class Tool(NamedTuple):
     name: str
     product: str
     suffix: str
-    """Of its reports."""
+    """File name suffix of its reports."""
     launching: Callable[[str, Path], list[str]]
-    """Tool and report without suffix -> the command that goes before the subject's."""
+    """(tool, report without suffix) -> beginning of the command line; the subject's command follows."""
     reading: Callable[[str, Path], list[str]]
-    """Tool and report -> the command that prints its table."""
+    """(tool, report) -> command that prints the table of the report."""
     parse: Callable[[str], list[ProfiledKernel]]
-    """What was printed -> kernels; raises UnreadableTableError."""
+    """Printed table -> kernels. Raises UnreadableTableError."""
     refusals: dict[str, str]
-    """What it prints when the machine refuses -> what to do."""
+    """Text that the tool prints if the machine refuses -> advice."""
 
 
 def caution(tool: Tool, subject: Subject) -> str:
-    """What the user should know before the kernel runs; empty if it will not."""
-    return "" if _obstacle(tool, subject) is not None else UNSANDBOXED.format(name=tool.name)
+    """Warning for the user before the kernel runs; empty if the tool will not run."""
+    return "" if _why_unusable(tool, subject) is not None else UNSANDBOXED.format(name=tool.name)
 
 
 def profile_with(tool: Tool, subject: Subject) -> ProfilerResult:
-    """The subject under the tool, unless something stands in the way."""
-    obstacle = _obstacle(tool, subject)
+    """Profile the subject with the tool, unless the tool cannot be used."""
+    obstacle = _why_unusable(tool, subject)
     if obstacle is not None:
         return obstacle
     path = find_tool(tool.name)
@@ -67,7 +67,7 @@ def profile_with(tool: Tool, subject: Subject) -> ProfilerResult:
     return launch(tool, path, subject)
 
 
-def _obstacle(tool: Tool, subject: Subject) -> ProfilerResult | None:
+def _why_unusable(tool: Tool, subject: Subject) -> ProfilerResult | None:
     if find_tool(tool.name) is None:
         notice = f"not on this machine. Install NVIDIA {tool.product}, or put {tool.name} on the PATH."
         return ProfilerResult(tool.name, "absent", notice)
@@ -103,9 +103,9 @@ def launch(tool: Tool, path: str, subject: Subject) -> ProfilerResult:
 
 
 def _environment(subject: Subject, scratch: Path) -> dict[str, str]:
-    """What a worker's zygote gets, with homes and caches in the scratch folder and numbers written with points.
+    """Environment of the process: that of a worker's zygote, with homes and caches in the scratch folder.
 
-    A benchmark gets the user's own.
+    A benchmark gets the user's environment. The locale writes numbers with decimal points.
     """
     if isinstance(subject.what, BenchmarkFile):
         return {**os.environ, "LC_ALL": "C.UTF-8", **subject.what.variables}
@@ -139,7 +139,7 @@ def _run_subject(tool: Tool, path: str, subject: Subject, scratch: Path, environ
 
 
 def _failure(ended: Ended, subject: Subject, scratch: Path) -> str:
-    """What went wrong with what ran, as far as its process told; empty if it came to its end or never began."""
+    """Why the kernel or benchmark failed, as its process reported; empty if it finished or never began."""
     is_benchmark = isinstance(subject.what, BenchmarkFile)
     if ended.exit_code is None:
         advice = "" if is_benchmark else " Allow more with --timeout, or profile fewer calls (--calls)."
@@ -158,14 +158,14 @@ def _said(path: Path) -> Said | None:
 
 
 def _is_plain_file(path: Path) -> bool:
-    """Not a link: the kernel can write in that folder too, and could name a file of the user's."""
+    """Whether the path is a regular file, not a link. The kernel can write there and could link to a user's file."""
     with contextlib.suppress(OSError):
         return stat.S_ISREG(path.lstat().st_mode)
     return False
 
 
 def _refusal(tool: Tool, ended: Ended) -> str:
-    """Why the machine does not let it; empty if it did not say so in words that are known."""
+    """Advice if the tool printed a known refusal of the machine; else empty."""
     return next((advice for mark, advice in tool.refusals.items() if mark in ended.output), "")
 
 
@@ -179,7 +179,7 @@ def _no_report(ended: Ended) -> str:
 def _read(
     tool: Tool, path: str, report: Path, subject: Subject, environment: dict[str, str], result: ProfilerResult
 ) -> ProfilerResult:
-    """Keep the report and read its table. A table that cannot be read is no reason to throw the report away."""
+    """Keep the report and read its table. The report is kept even if its table cannot be read."""
     if report.stat().st_size > _MOST_REPORT_BYTES:
         notice = f"its report has {report.stat().st_size >> 20} MiB and was not kept. Profile fewer calls (--calls)."
         return msgspec.structs.replace(result, status="failed", notice=notice)
@@ -196,7 +196,7 @@ def _read(
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Not followed if it has become a link meanwhile."""
+    """Copy a file; raises if it has become a link."""
     descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file, target.open("wb") as copy:
         while data := file.read(1 << 20):

@@ -28,14 +28,15 @@ SHAPES = {
     "grid_size": "launch__grid_size",
     "block_size": "launch__block_size",
 }
-"""Fields of a kernel -> metrics. Launches that differ in shape are told apart."""
+"""Field of a kernel -> metric. Launches that differ in these are listed separately."""
 
 COUNTERS_REFUSED = (
     "the driver keeps performance counters from this user. Run as root (in a container: with SYS_ADMIN), or have "
     "NVreg_RestrictProfilingToAdminUsers=0 set."
 )
-"""A notice that holds for every subject on this machine."""
+"""Notice that applies to every subject on this machine."""
 MOST_LAUNCHES = 1000
+"""Most launches that ncu profiles in a run."""
 _NS = {
     "ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "µs": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9,
 }  # fmt: skip
@@ -43,7 +44,7 @@ _NAME = "Kernel Name"
 
 
 def launching(tool: str, report: Path) -> list[str]:
-    """ncu's options. Only what lies between cudaProfilerStart and cudaProfilerStop is profiled."""
+    """Command line of ncu. It profiles only between cudaProfilerStart and cudaProfilerStop."""
     metrics = ",".join((TIME, *SHARES.values(), *SHAPES.values()))
     return [
         *(tool, "--clock-control", "none", "--target-processes", "all", "--profile-from-start", "off"),
@@ -53,12 +54,12 @@ def launching(tool: str, report: Path) -> list[str]:
 
 
 def reading(tool: str, report: Path) -> list[str]:
-    """Every launch with its metrics, one row each, a row of units first."""
+    """Command that prints a row of units, then one row of metrics per launch."""
     return [tool, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"]
 
 
 def parse(text: str) -> list[ProfiledKernel]:
-    """The table of ``ncu --csv --page raw``."""
+    """Parse the table of ``ncu --csv --page raw``."""
     rows = list(rows_after(text, _NAME))
     if not rows:
         raise UnreadableTableError("ncu printed no table of kernels")

@@ -13,7 +13,7 @@ _NAME, _TIME, _LAUNCHES = "Name", "Total Time (ns)", "Instances"
 
 
 def launching(tool: str, report: Path) -> list[str]:
-    """nsys's options. Only what lies between cudaProfilerStart and cudaProfilerStop is profiled."""
+    """Command line of nsys. It profiles only between cudaProfilerStart and cudaProfilerStop."""
     return [
         *(tool, "profile", "--trace", "cuda,nvtx", "--sample", "none", "--cpuctxsw", "none"),
         *("--capture-range", "cudaProfilerApi", "--capture-range-end", "stop"),
@@ -22,7 +22,7 @@ def launching(tool: str, report: Path) -> list[str]:
 
 
 def reading(tool: str, report: Path) -> list[str]:
-    """One row per kernel."""
+    """Command that prints one row per kernel."""
     return [
         *(tool, "stats", "--report", "cuda_gpu_kern_sum", "--format", "csv", "--output", "-"),
         *("--force-export", "true", str(report)),
@@ -30,7 +30,7 @@ def reading(tool: str, report: Path) -> list[str]:
 
 
 def parse(text: str) -> list[ProfiledKernel]:
-    """The table of ``nsys stats --report cuda_gpu_kern_sum --format csv``."""
+    """Parse the table of ``nsys stats --report cuda_gpu_kern_sum --format csv``."""
     rows = list(rows_after(text, _TIME))
     if not rows or _NAME not in rows[0]:
         raise UnreadableTableError("nsys printed no table of kernels")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def rows_after(text: str, column: str) -> Iterator[dict[str, str]]:
-    """The rows below the first line that has a column of this name, up to an empty line. Nothing if there is none."""
+    """The rows below the first line that has a column of this name, up to an empty line."""
     lines = iter(text.splitlines())
     header: list[str] = []
     for line in lines:
@@ -32,7 +32,7 @@ def _cells(line: str) -> list[str]:
 
 
 def number(text: str | None) -> float | None:
-    """`1,234.5` -> 1234.5; None for `n/a`, `nan`, nothing, and below zero."""
+    """`1,234.5` -> 1234.5; None for `n/a`, `nan`, an empty text, and negative numbers."""
     try:
         value = float((text or "").replace(",", ""))
     except ValueError:
@@ -41,6 +41,6 @@ def number(text: str | None) -> float | None:
 
 
 def whole(text: str | None) -> int | None:
-    """The same for what is counted."""
+    """Like `number`, rounded to an integer."""
     value = number(text)
     return None if value is None else round(value)

@@ -39,11 +39,11 @@ _OPTIONAL: dict[str, tuple[str, Cell]] = {
     "grid_size": ("grid", lambda kernel: _count(kernel.grid_size)),
     "block_size": ("block", lambda kernel: _count(kernel.block_size)),
 }
-"""Columns that are shown where some kernel has the field."""
+"""Field -> (heading, cell) of columns that are shown if some kernel has the field."""
 
 
 def render(profile: Profile, folder: Path, console: Console) -> None:
-    """A table for every profiler that saw something, then one line for each profiler and where it all lies."""
+    """Print a table for every profiler with kernels, then a status line for each profiler, and the folder."""
     heading = f"{profile.case.operator}({profile.case.label}) on {profile.device}, {profile.calls} calls"
     console.print(Text(one_line(heading, limit=1000), "bold"), soft_wrap=True)
     for result in profile.results:
@@ -58,7 +58,7 @@ def render(profile: Profile, folder: Path, console: Console) -> None:
 
 
 def kernel_table(result: ProfilerResult, calls: int, console: Console) -> Table:
-    """The kernels that took longest, with the columns that this profiler knows."""
+    """Table of the kernels that took longest, with the columns for which this profiler has values."""
     table = make_table(console, f"{result.profiler}: times under the profiler")
     known = [shown for field, shown in _OPTIONAL.items() if any(getattr(k, field) is not None for k in result.kernels)]
     table.add_column(f"{result.profiler}: {result.kernels[0].kind}", overflow="fold")

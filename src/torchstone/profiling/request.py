@@ -12,7 +12,7 @@ from torchstone.runs import canonical_dtypes
 from torchstone.schema import IsolationLevel
 
 ALLOW_UNSANDBOXED = "--allow-unsandboxed-profilers"
-"""The option of the commands that profile what models wrote."""
+"""Option of commands that profile kernels written by models."""
 
 
 class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,25 +26,25 @@ class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where an operator's kernel comes from; None: `directory` if there is a folder of kernels, else `aten`."""
     kernels_dir: Path | None = None
     operator: str | None = None
-    """Which operator the kernel computes; None: its name says so."""
+    """Operator that the kernel computes. None: taken from the kernel's name."""
     entry: str | None = None
     """The function of a kernel file; None: found by its name."""
     case: str | None = None
-    """Key or label of the case, or a part that no other has; None: the largest timed one."""
+    """Key or label of the case, or a part of it that is unique. None: the largest timed case."""
     dtypes: tuple[str, ...] | None = None
     device: str = "auto"
     calls: int = 5
     threads: int = 1
     isolation: IsolationLevel = "best"
     seconds: float = 180.0
-    """For each profiler."""
+    """Time limit of each profiler."""
     output_dir: Path = Path("torchstone_profiles")
     only_sandboxed: bool = False
-    """Refuse profilers that run the kernel outside the sandbox: the kernel is a model's, and nobody has read it."""
+    """Refuse profilers that run the kernel outside the sandbox. For kernels of a model that no person has read."""
 
 
 def check(request: ProfileRequest) -> ProfileRequest:
-    """The request with its names in their one spelling; raises on what can be seen to be wrong."""
+    """The request with canonical names. Raises a `UsageError` for an invalid option."""
     for name in request.profilers:
         profiler = registry.profilers.factory(name)
         if request.only_sandboxed and not getattr(profiler, "in_sandbox", False):

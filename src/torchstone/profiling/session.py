@@ -39,7 +39,7 @@ class Profiled(NamedTuple):
 
 
 def profile(request: ProfileRequest, tell: Callable[[str], None]) -> Profiled:
-    """Carry out the request; `tell` gets what the user should know meanwhile, one line at a time."""
+    """Carry out the request. `tell` receives notices for the user, one line at a time."""
     request = check(request)
     device = find_devices(resolve_device(request.device))[0]
     chosen = choose(request, device_type(device.label))
@@ -53,7 +53,7 @@ def profile(request: ProfileRequest, tell: Callable[[str], None]) -> Profiled:
         seconds=request.seconds,
     )
     began = time.time_ns()
-    results = _ask_each(request.profilers, subject, tell)
+    results = _run_each(request.profilers, subject, tell)
     made = Profile(
         case=chosen.case,
         implementation=chosen.implementation.reference,
@@ -97,7 +97,7 @@ def _fresh(parent: Path, name: str) -> Path:
     raise AssertionError("counting ended")
 
 
-def _ask_each(names: tuple[str, ...], subject: Subject, tell: Callable[[str], None]) -> tuple[ProfilerResult, ...]:
+def _run_each(names: tuple[str, ...], subject: Subject, tell: Callable[[str], None]) -> tuple[ProfilerResult, ...]:
     """Run each profiler, one after the other, alone on the device: a profiler disturbs a measurement there."""
     results = []
     with Interruption().watching(), contextlib.closing(MeasuringLane(subject.device.name)) as lane, lane.exclusive():
@@ -106,7 +106,7 @@ def _ask_each(names: tuple[str, ...], subject: Subject, tell: Callable[[str], No
             caution = getattr(profiler, "caution", None)
             if callable(caution) and (text := caution(subject)):
                 tell(f"{name}: {text}")
-            result = _ask(name, profiler, subject)
+            result = _run_profiler(name, profiler, subject)
             if result.notice:
                 tell(f"{name}: {result.notice}")
             results.append(result)
@@ -114,13 +114,13 @@ def _ask_each(names: tuple[str, ...], subject: Subject, tell: Callable[[str], No
 
 
 def profile_sandboxed(subject: Subject) -> ProfilerResult:
-    """By torch's profiler, in the sandbox, alone on the device. For kernels that nobody has read; from any thread."""
+    """Profile with torch's profiler, in the sandbox, alone on the device. May be called from any thread."""
     with contextlib.closing(MeasuringLane(subject.device.name)) as lane, lane.exclusive():
-        return _ask("torch", registry.profilers.factory("torch")(), subject)
+        return _run_profiler("torch", registry.profilers.factory("torch")(), subject)
 
 
-def _ask(name: str, profiler: Profiler, subject: Subject) -> ProfilerResult:
-    """A machine that refuses (no room for a scratch folder, no more processes) costs this profiler, not the others."""
+def _run_profiler(name: str, profiler: Profiler, subject: Subject) -> ProfilerResult:
+    """Run one profiler. An `OSError` (disk full, no more processes) becomes its result, so that others still run."""
     try:
         return profiler.profile(subject)
     except OSError as error:

@@ -32,16 +32,16 @@ from torchstone.schema import decode, encode, tensors_of
 from torchstone.worker.loading import load
 
 _INPUT_BYTES = 2 << 30
-"""For the inputs of all calls together; where they do not fit, they are used more than once."""
+"""Most bytes of the inputs of all calls together. If they would exceed it, inputs are used more than once."""
 
 
 def main() -> int:
-    """Carry out the order and say how it went."""
+    """Carry out the order and write the outcome to a file."""
     path = Path(sys.argv[1])
     order = decode(path.read_bytes(), ProfileOrder)
     said = path.with_name(SAID)
-    _bound(order)
-    said.write_bytes(encode(Said(False, "its process ended before the calls were made")))  # stands if it crashes
+    _set_limits(order)
+    said.write_bytes(encode(Said(False, "its process ended before the calls were made")))  # remains if it crashes
     try:
         _run(order, path.parent)
     except BaseException as error:  # noqa: BLE001 - a kernel may raise anything, SystemExit included
@@ -52,8 +52,8 @@ def main() -> int:
     return 0
 
 
-def _bound(order: ProfileOrder) -> None:
-    # Not by the death of the parent: that is one of the tool's threads, which may come and go.
+def _set_limits(order: ProfileOrder) -> None:
+    # A deadline, not PR_SET_PDEATHSIG: the parent is a thread of the tool, which may end earlier.
     signal.alarm(order.seconds)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if isinstance(order.what, BenchmarkFile):
@@ -71,7 +71,7 @@ def _run(order: ProfileOrder, scratch: Path) -> None:
 
 
 def _run_benchmark(what: BenchmarkFile, order: ProfileOrder) -> None:
-    """As the harness runs it, but for the clock."""
+    """Run a benchmark as the harness does, without timing."""
     on_cuda = order.device_type == "cuda"
     marks = on_cuda and what.marks_ranges
     if what.deterministic:
@@ -81,13 +81,13 @@ def _run_benchmark(what: BenchmarkFile, order: ProfileOrder) -> None:
     seed_everything(what.seed)
     with marked("setup", marks):
         benchmark.setup()
-    watching = _watched() if on_cuda else contextlib.nullcontext()
+    watching = _cuda_profiler_range() if on_cuda else contextlib.nullcontext()
     make_calls(benchmark, order.warmup_calls, order.calls, watching, on_cuda, marks)
     benchmark.teardown()
 
 
 @contextlib.contextmanager
-def _watched() -> Iterator[None]:
+def _cuda_profiler_range() -> Iterator[None]:
     torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
     yield
     torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
@@ -102,7 +102,7 @@ def _run_kernel(what: KernelOnCase, order: ProfileOrder, scratch: Path) -> None:
     drawn = [sets[index % len(sets)] for index in range(total)]
     for call in drawn[: order.warmup_calls]:
         candidate(*call.args, **call.kwargs)
-    _profiled(candidate, drawn[order.warmup_calls :], on_cuda=device.type == "cuda")
+    _make_profiled_calls(candidate, drawn[order.warmup_calls :], on_cuda=device.type == "cuda")
 
 
 def _fitting_sets(what: KernelOnCase) -> int:
@@ -113,14 +113,14 @@ def _fitting_sets(what: KernelOnCase) -> int:
     return max(1, _INPUT_BYTES // max(1, needed))
 
 
-def _profiled(candidate: Callable[..., Any], calls: list[DrawnCall], on_cuda: bool) -> None:
-    """The calls that count, each in a range of its own."""
+def _make_profiled_calls(candidate: Callable[..., Any], calls: list[DrawnCall], on_cuda: bool) -> None:
+    """Make the profiled calls, each in its own NVTX range."""
     if not on_cuda:
         for call in calls:
             candidate(*call.args, **call.kwargs)
         return
     torch.cuda.synchronize()
-    with _watched():
+    with _cuda_profiler_range():
         for index, call in enumerate(calls):
             with torch.cuda.nvtx.range(f"torchstone: call {index}"):
                 candidate(*call.args, **call.kwargs)

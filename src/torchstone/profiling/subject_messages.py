@@ -1,7 +1,7 @@
 """Messages to and from the process that runs a kernel or a benchmark under a profiler (the subject).
 
-They are files in the subject's scratch folder. The kernel could have written its reply, which decides only the text of
-a notice.
+They are files in the subject's scratch folder. The kernel could forge the reply, which only decides the text of a
+notice.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class BenchmarkFile(msgspec.Struct, frozen=True, tag="benchmark", kw_only=True):
     marks_ranges: bool = True
     """NVTX ranges around setup, warm-up and each call."""
     variables: dict[str, str] = {}
-    """Those of the environment that choose the device."""
+    """Environment variables that select the device."""
 
 
 class ProfileOrder(msgspec.Struct, frozen=True):
-    """Which calls to make."""
+    """Order to the subject process: what to run, and how often."""
 
     what: KernelOnCase | BenchmarkFile
     device_type: str
@@ -45,14 +45,14 @@ class ProfileOrder(msgspec.Struct, frozen=True):
     warmup_calls: int
     threads: int
     seconds: int
-    """After which it ends itself, should nobody be left to do that."""
+    """Time after which the process ends itself, in case its parent is gone."""
     file_bytes: int
     """Longest file that a kernel may write."""
 
 
 class Said(msgspec.Struct, frozen=True):
-    """How it went."""
+    """Outcome of the order."""
 
     done: bool
     message: str = ""
-    """Why not."""
+    """Why the calls were not completed."""

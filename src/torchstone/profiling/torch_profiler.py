@@ -1,6 +1,6 @@
 """Profiles a kernel with torch's profiler in a sandboxed worker: a Chrome trace of a few calls, on the CPU or on CUDA.
 
-This is the trusted side: it draws the inputs, lets the worker call, and reads the trace from its own memory after the
+This is the trusted side. It draws the inputs, lets the worker call, and reads the trace from its own memory after the
 worker has ended. Nothing of the kernel is imported here.
 """
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 NAME = "torch"
 FILE = "torch_trace.json"
 ROOM_BYTES = 64 << 20
-"""Longest trace. Memory is only taken for what is written."""
+"""Largest trace. Only written pages of this shared memory are allocated."""
 
 _ARENA_BYTES = {"cpu": 512 << 20, "cuda": 2 << 30}
-"""For the inputs of all calls together; where they do not fit, they are used more than once."""
+"""Most bytes of the inputs of all calls together. If they would exceed it, inputs are used more than once."""
 
 
 class KernelFailedError(Exception):
-    """The kernel kept the profiler from an answer."""
+    """The kernel failed, so that there is no trace; the text is the reason."""
 
 
 class TorchProfiler:
@@ -50,7 +50,7 @@ class TorchProfiler:
 
     def profile(self, subject: Subject) -> ProfilerResult:
         options = WorkerOptions(subject.device.kind, subject.isolation, subject.limits, subject.threads, spares=0)
-        with _seen_alone(subject), contextlib.closing(WorkerPool(options)) as pool:
+        with _only_device_visible(subject), contextlib.closing(WorkerPool(options)) as pool:
             pool.start()  # its import of torch runs beside ours
             try:
                 return _profile(subject, pool)
@@ -59,8 +59,8 @@ class TorchProfiler:
 
 
 @contextlib.contextmanager
-def _seen_alone(subject: Subject) -> Iterator[None]:
-    """This process and its workers see the one device, as a judge and its workers do."""
+def _only_device_visible(subject: Subject) -> Iterator[None]:
+    """Limit this process and its workers to the one device inside the block."""
     variables = subject.device.environment()
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
@@ -79,7 +79,7 @@ def _profile(subject: Subject, pool: WorkerPool) -> ProfilerResult:
 
     worker = pool.take()
     try:
-        trace = _conduct(subject, worker)
+        trace = _trace_in_worker(subject, worker)
     except (ReferenceFailure, UsageError) as error:
         return unavailable(NAME, f"torch itself cannot do this case: {error}", _torch_version())
     except KernelFailedError as error:
@@ -92,7 +92,7 @@ def _profile(subject: Subject, pool: WorkerPool) -> ProfilerResult:
         return _result(worker, "failed", f"what the kernel's process handed over is no trace: {error}.")
     with writing_to(subject.folder, "profile folder"):
         write_atomically(subject.folder / FILE, trace)
-    return with_kernels(_result(worker, "profiled", _lacking(subject, kernels), (FILE,)), kernels)
+    return with_kernels(_result(worker, "profiled", _notice_without_kernels(subject, kernels), (FILE,)), kernels)
 
 
 def _result(worker: Worker, status: ProfilerStatus, notice: str, files: tuple[str, ...] = ()) -> ProfilerResult:
@@ -114,19 +114,19 @@ def _torch_version() -> str:
     return str(torch.__version__)
 
 
-def _lacking(subject: Subject, kernels: list[ProfiledKernel]) -> str:
+def _notice_without_kernels(subject: Subject, kernels: list[ProfiledKernel]) -> str:
     if subject.device.kind == "cuda" and all(kernel.kind == "operator" for kernel in kernels):
         return "no device kernel was seen: another profiler may be attached, or the calls launched none."
     return ""
 
 
-def _conduct(subject: Subject, worker: Worker) -> bytes:
-    """The trace. Everything that the worker could still write to is read after its end."""
+def _trace_in_worker(subject: Subject, worker: Worker) -> bytes:
+    """Run the worker and return the trace. Shared memory is read after the worker has ended."""
     from torchstone.protocol.shared_memory import HostArena
 
     room = HostArena(ROOM_BYTES)
     try:
-        size = _have_traced(subject, worker, room.descriptor)
+        size = _request_trace(subject, worker, room.descriptor)
         worker.kill()
         if size > ROOM_BYTES:
             raise KernelFailedError(
@@ -137,11 +137,11 @@ def _conduct(subject: Subject, worker: Worker) -> bytes:
         room.close()
 
 
-def _have_traced(subject: Subject, worker: Worker, descriptor: int) -> int:
-    """Let the worker make the calls under the profiler; how long it says that the trace is."""
+def _request_trace(subject: Subject, worker: Worker, descriptor: int) -> int:
+    """Let the worker make the calls under the profiler. Returns the size of the trace that it reports."""
     try:
         bound, sets = _prepare(subject, worker)
-    except RuntimeError as error:  # of torch, not of a kernel: none is loaded yet
+    except RuntimeError as error:  # an error of torch: no kernel is loaded yet
         raise InfrastructureError(f"the inputs of this case cannot be made here: {error}") from error
     command = Trace(secrets.token_hex(8), sets, subject.warmup_calls, subject.calls, ROOM_BYTES)
     deadline = time.monotonic() + subject.seconds
@@ -155,12 +155,12 @@ def _have_traced(subject: Subject, worker: Worker, descriptor: int) -> int:
                 raise BadReplyError(f"expected a trace, got {type(reply).__name__}")
             return reply.trace_bytes
     finally:
-        worker.kill()  # it must be gone before the buffers are
+        worker.kill()  # it must end before the buffers are freed
         bound.close()
 
 
 def _prepare(subject: Subject, worker: Worker) -> tuple[BoundWorker, int]:
-    """Random inputs in buffers that the worker will see; how many sets of them."""
+    """Draw inputs into buffers that the worker shares. Returns the binding and the number of input sets."""
     from torchstone.judge_process.bound_worker import BoundWorker
     from torchstone.judge_process.call_layout import CallLayout
     from torchstone.judging import Reference, draw_calls
@@ -193,7 +193,7 @@ def _require_done(reply: Reply) -> None:
 
 @contextlib.contextmanager
 def _attributing_failures(subject: Subject) -> Iterator[None]:
-    """Every way in which a worker can fail to answer, in words."""
+    """Turn every failure of the worker into a `KernelFailedError` with its reason."""
     from torchstone.judge_process.candidate_failures import CandidateFailedError
 
     try:
@@ -207,10 +207,10 @@ def _attributing_failures(subject: Subject) -> Iterator[None]:
     except OverLimitError as error:
         raise KernelFailedError(f"the kernel was stopped: {error}") from error
     except WorkerEndedError as error:
-        raise KernelFailedError(f"the kernel's process ended: {_how(error.ending)}") from error
+        raise KernelFailedError(f"the kernel's process ended: {_ending_text(error.ending)}") from error
 
 
-def _how(ending: Ending | None) -> str:
+def _ending_text(ending: Ending | None) -> str:
     from torchstone.judge_process.verdict_wording import verdict_for_ending
 
     if ending is None:

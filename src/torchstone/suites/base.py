@@ -23,17 +23,17 @@ class CaseQuery(msgspec.Struct, frozen=True):
     """torch dtype names; None is the suite's own choice."""
     device_type: str = "cpu"
     source: str | None = None
-    """Where a suite that reads its cases from a file finds it: a path, or ``hf://…``; None is the suite's own."""
+    """File or folder that the suite reads its cases from: a path, or ``hf://…``. None: the suite's own default."""
     largest: int | None = None
-    """Only so many cases of each operator, those with the most bytes of arguments; None is all. For every suite."""
+    """Keep this many cases of each operator, those with the most bytes of arguments. None: all. For every suite."""
     sample: int | None = None
-    """Only so many cases in all, every operator in turn; None is all. For every suite."""
+    """Keep this many cases in total, taken from the operators in turn. None: all. For every suite."""
     overhead_dominated: bool = False
     """Only calls that are known to take hardly longer than a kernel launch."""
     mode: Mode = "fwd"
-    """Results, gradients, or both. For every suite, see `select_cases`."""
+    """Cases of the operators, of their gradients, or of both. For every suite, see `select_cases`."""
     expression: str | None = None
-    """Only cases whose operator or label fits it, see `parse_expression`; None is all. For every suite."""
+    """Only cases whose operator or label matches, see `parse_expression`. None: all. For every suite."""
     keys: tuple[str, ...] | None = None
     """Only the cases with these keys; None is all. For every suite."""
 
@@ -54,7 +54,7 @@ def size_of(operators: Iterable[str]) -> SuiteSize:
 class Suite(Protocol):
     """A source of test cases.
 
-    A suite that knows its size without work may have a method ``known_size(query) -> SuiteSize | None``.
+    A suite that knows its size without generating cases may have a method ``known_size(query) -> SuiteSize | None``.
     """
 
     def cases(self, query: CaseQuery) -> Iterable[Case]:
@@ -66,19 +66,19 @@ class Suite(Protocol):
 
 
 class Arrivals(Protocol):
-    """Cases that a suite finds one after another, while the first ones are judged already.
+    """Cases that take time to find. They are yielded one by one, so that judging starts before all are known.
 
     Such a suite has a method ``arriving(query, quiet) -> Arrivals``, and at most one case for each operator.
     """
 
     @property
     def ready(self) -> tuple[Case, ...]:
-        """The cases that are known without work."""
+        """The cases that are known at once."""
         ...
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """Operators whose case is still to be found."""
+        """Operators whose case has not been found yet."""
         ...
 
     def __iter__(self) -> Iterator[tuple[str, Case | None]]:
@@ -86,11 +86,11 @@ class Arrivals(Protocol):
         ...
 
     def stop(self) -> None:
-        """From any thread: find no more. The iteration ends soon."""
+        """Stop finding cases; the iteration then ends soon. May be called from any thread."""
         ...
 
     def left_out(self) -> dict[str, int]:
-        """How many operators turned out to have no case so far, by reason."""
+        """How many operators were found to have no case so far, by reason."""
         ...
 
 
@@ -99,7 +99,7 @@ Quiet = Callable[[], AbstractContextManager[None]]
 
 
 class ListedSuite:
-    """A suite of given cases: for tests, and to judge on cases made by hand. Of a query it uses the operators only."""
+    """A suite of given cases, for tests and for cases made by hand. It uses only the operators of a query."""
 
     def __init__(self, cases: Iterable[Case]) -> None:
         self._cases = tuple(cases)
@@ -114,8 +114,10 @@ def selects(query: CaseQuery, operator: str) -> bool:
 
 
 def names_operator(name: str, operator: str) -> bool:
-    """Whether a name that a user wrote means this overload: the full name, the name without namespace, the base name,
-    or of a KernelBench problem the folder (``level1``), path or stem (``19_ReLU``) of its file.
+    """Whether a name that a user wrote means this overload.
+
+    It may be the full name, the name without namespace, or the base name. For a KernelBench problem it may also be the
+    folder (``level1``), path or stem (``19_ReLU``) of its file.
     """
     operator = forward_operator(operator)
     namespace, _, overload_name = operator.partition(".")
@@ -126,7 +128,7 @@ def names_operator(name: str, operator: str) -> bool:
 
 
 def _names_problem(name: str, base: str) -> bool:
-    """Whether a name is that of a problem's folder or file. ``p19_ReLU`` stands for a name that begins with a digit."""
+    """Whether a name means a problem's folder or file. An operator named ``p19_ReLU`` is the file ``19_ReLU``."""
     written = re.sub(r"\W", "_", name.removesuffix(".py").replace("/", "__"), flags=re.ASCII)
     own = base[1:] if re.match(r"p\d", base) else base
     return f"{own}__".startswith(f"{written}__") or own.endswith(f"__{written}") or base.startswith(f"{written}__")

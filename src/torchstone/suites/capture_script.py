@@ -1,8 +1,8 @@
 """Runs a user's program for ``torchstone capture`` and records its operator calls, in a process of its own.
 
 Started as ``python -m torchstone.suites.capture_script ORDER``. The program runs as Python would run it (its arguments,
-its import path, its ``__main__``), with a recorder around it. Its exit code is this process's own. One thing differs:
-torch is imported before the program's first line.
+its import path, its ``__main__``), inside a recorder. This process ends with the program's exit code. One thing
+differs: torch is imported before the program's first line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INTERRUPTED = 130
 
 
 class CaptureOrder(msgspec.Struct, frozen=True):
-    """What to run, and where to write."""
+    """The program to run, and the file to write."""
 
     path: str
     kind: Literal["script", "module", "code"]

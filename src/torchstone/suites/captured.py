@@ -38,7 +38,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One line of the file, with one of the three."""
+    """One line of the file. One of its fields is set."""
 
     captured: Head | None = None
     case: Case | None = None
@@ -46,7 +46,7 @@ class _Line(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """What a file holds."""
+    """The content of a file."""
 
     head: Head
     cases: tuple[Case, ...]
@@ -88,7 +88,7 @@ class CapturedSuite:
         self._files: dict[str, Captured] = {}
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
-        """The cases that fit the query, in the order of their first calls: with dtypes, those that use one of them."""
+        """The cases that fit the query, in the order of their first calls. With dtypes: cases that use one of them."""
         return tuple(
             may_be_laid_out(case)
             for case in self._read(query).cases
@@ -98,7 +98,7 @@ class CapturedSuite:
         )
 
     def left_out(self, query: CaseQuery) -> dict[str, int]:
-        """Calls of the operators asked for that are no cases, by reason."""
+        """How many calls of the requested operators did not become cases, by reason."""
         found = self._read(query)
         reasons: Counter[str] = Counter()
         for exclusion in found.exclusions:

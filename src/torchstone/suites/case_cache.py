@@ -22,7 +22,7 @@ from torchstone.schema import Case, content_key
 
 T = TypeVar("T")
 Progress = Callable[[int, int, str], None]
-"""How many steps are done, of how many, and what they are."""
+"""Receives the number of steps done, their total, and what they are."""
 
 
 class Exclusion(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ def merged(exclusions: Iterable[Exclusion]) -> tuple[Exclusion, ...]:
 
 
 def assembled(parts: Iterable[Part], entries: Iterable[Entry]) -> Catalogue:
-    """The catalogue of these operators, with what failed in these entries."""
+    """The catalogue of these operators, with the samples that failed in these entries."""
     listed = tuple(parts)
     placed = sorted((item for part in listed for item in part.cases), key=lambda item: item.place)
     failed = [item for entry in entries for item in entry.exclusions]
@@ -123,16 +123,16 @@ class KeptCatalogue:
         self.folder = None if folder is None else folder / f"{kind}-{content_key(kind, *depends_on)}"
 
     def index(self) -> Index | None:
-        """None: nothing there, or not readable."""
+        """The index. None: the file is absent or cannot be read."""
         return self._read("index", Index)
 
     def part(self, operator: str) -> Part | None:
-        """None: nothing there, not readable, or of another operator (file systems may ignore the case of letters)."""
+        """The part of an operator. None: absent, unreadable, or of another operator (file systems may ignore case)."""
         found = self._read(f"part-{operator}", Part)
         return found if found is not None and found.operator == operator else None
 
     def case_counts(self) -> dict[str, int] | None:
-        """Operator -> number of its cases, without reading these. None: some operator is not prepared yet."""
+        """Operator -> number of its cases, without decoding them. None: some operator is not prepared yet."""
         index = self.index()
         parts = None if index is None else [self._read(f"part-{name}", _CountedPart) for name in index.operators]
         if parts is None or None in parts:

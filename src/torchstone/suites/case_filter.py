@@ -40,7 +40,7 @@ class _Parser:
         self._tokens = _tokens(text)
 
     def parse(self) -> Matches:
-        found = self._either()
+        found = self._or_expression()
         if self._next() != "end":
             raise self._expected("'and' or 'or'")
         return found
@@ -48,29 +48,29 @@ class _Parser:
     def _next(self) -> str:
         return self._tokens[0].kind
 
-    def _either(self) -> Matches:
-        sides = [self._both()]
+    def _or_expression(self) -> Matches:
+        sides = [self._and_expression()]
         while self._next() == "or":
             self._tokens.pop(0)
-            sides.append(self._both())
+            sides.append(self._and_expression())
         return lambda text: any(side(text) for side in sides)
 
-    def _both(self) -> Matches:
-        sides = [self._one()]
+    def _and_expression(self) -> Matches:
+        sides = [self._operand()]
         while self._next() == "and":
             self._tokens.pop(0)
-            sides.append(self._one())
+            sides.append(self._operand())
         return lambda text: all(side(text) for side in sides)
 
-    def _one(self) -> Matches:
+    def _operand(self) -> Matches:
         match self._next():
             case "not":
                 self._tokens.pop(0)
-                denied = self._one()
+                denied = self._operand()
                 return lambda text: not denied(text)
             case "(":
                 self._tokens.pop(0)
-                inner = self._either()
+                inner = self._or_expression()
                 if self._next() != ")":
                     raise self._expected("')'")
                 self._tokens.pop(0)
@@ -83,7 +83,7 @@ class _Parser:
     def _expected(self, what: str) -> UsageError:
         token = self._tokens[0]
         found = "the end" if token.kind == "end" else f"'{token.text}'"
-        return _wrong(self._text, token.column, f"expected {what}, found {found}")
+        return _syntax_error(self._text, token.column, f"expected {what}, found {found}")
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -94,7 +94,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, place)
         if match is None:
             quote = next(at for at in range(place, end) if not text[at].isspace())
-            raise _wrong(text, quote + 1, f"the quote {text[quote]} is not closed")
+            raise _syntax_error(text, quote + 1, f"the quote {text[quote]} is not closed")
         name = str(match.lastgroup)
         word = match[name]
         kind = word if name == "mark" or (name == "word" and word in _OPERATORS) else "word"
@@ -103,6 +103,6 @@ def _tokens(text: str) -> list[_Token]:
     return [*found, _Token("", end + 1, "end")]
 
 
-def _wrong(text: str, column: int, problem: str) -> UsageError:
+def _syntax_error(text: str, column: int, problem: str) -> UsageError:
     marked = f"{text[: column - 1]}>>>{text[column - 1 :]}"
     return UsageError(f"-k is wrong at column {column}: {problem}. Here: {marked}")

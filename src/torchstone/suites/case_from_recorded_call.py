@@ -1,10 +1,9 @@
 """Makes a case from a recorded call: finds values that torch accepts, and marks cases that a trivial kernel passes.
 
-A recorded call had values of its own; a judge draws new ones. Most arguments take any values. Some are indices, some
-must be positive, some describe the layout of others. Few operators are known by name: those that are not judged, and
-some whose indices must differ or are not checked. Choices of values are tried from the most general to the most
-cautious. A choice is good if torch accepts several draws of it, with every index as large and as small as it may be. It
-must give hardly more NaN than the recorded call did.
+The judge draws new values for a recorded call. Most arguments take any values. Some are indices, some must be positive,
+some describe the layout of others. Choices of values (fills) are tried from the most general to the most cautious. A
+choice is accepted if torch accepts several draws of it, with every index as large and as small as it may be. It must
+give hardly more NaN than the recorded call. Only a few operators are listed by name.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ from torchstone.suites.recorder import MOST_GIVEN, RecordedCall, ValueProperties
 
 _SEEDS = (11, 23, 47)
 _MORE_SEEDS = tuple(range(100, 112))
-"""For cases so small that a few draws show little of what later draws may give."""
-_SMALL = 64
-_MORE_NAN = 0.02
-"""How much larger the share of NaN may be than in the recorded call."""
+"""More seeds for small cases, in which three draws show little of what later draws may give."""
+_SMALL_CASE_ELEMENTS = 64
+"""Elements of all arguments up to which a case counts as small."""
+_MAX_EXTRA_NAN_SHARE = 0.02
+"""How much the share of NaN may exceed that of the recorded call."""
 _FLOATS = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "complex32")
 _NOTHING_TO_JUDGE = {
     "_conj": "it sets a bit that says how memory is to be read, and gives no values of its own",
@@ -65,11 +65,12 @@ COPY = "the right answer is a copy of an argument"
 FEW = "so few elements are met by chance"
 UNDEFINED = "its values are nobody's promise: structure, dtype and shape are what is judged"
 TOO_FEW_DRAWS = "so few random numbers do not tell their distribution"
-_FEW, _FEW_WHOLE = 4, 16
+_FEW_FLOATS, _FEW_INTEGERS = 4, 16
+"""Elements below which a floating-point result, or an integer or bool result, is too small to judge."""
 
 
 class Unfit(Exception):  # noqa: N818 - an answer: this call cannot be judged on fresh values
-    """Why no case can be made of a call."""
+    """No case can be made of a call; the text is the reason."""
 
 
 class Domain(msgspec.Struct, frozen=True):
@@ -84,7 +85,7 @@ Domains = Mapping[tuple[str, int], Domain]
 
 
 def domains_of(calls: Iterable[RecordedCall]) -> dict[tuple[str, int], Domain]:
-    """The ranges of values, each from all calls of an operator: one small sample would show too little of it."""
+    """The range of each argument's values, over all calls of an operator: one small sample shows too little of it."""
     found: dict[tuple[str, int], Domain] = {}
     for call in calls:
         for position, properties in enumerate(call.properties):
@@ -96,7 +97,7 @@ def domains_of(calls: Iterable[RecordedCall]) -> dict[tuple[str, int], Domain]:
 
 
 class KnownChoice(msgspec.Struct, frozen=True):
-    """What is known to fit an operator, before anything is tried."""
+    """Fills that the tables of `valid_values` give for a call, tried before all others."""
 
     fills: tuple[schema.Fill, ...]
     jitter: bool = True
@@ -111,10 +112,9 @@ def fit(
     cautious: bool = False,
     known: KnownChoice | None = None,
 ) -> schema.Case:
-    """The case with the most general choice of values that is good. Raises :class:`Unfit`.
+    """The case with the most general choice of values that torch accepts. Raises :class:`Unfit` if there is none.
 
-    ``cautious``: integers keep their values, for operators that crash on others instead of refusing them. ``known``: a
-    choice to try before all others.
+    ``cautious``: keep the recorded integers, for operators that crash on invalid ones. ``known``: a choice tried first.
     """
     name = base_name(call.operator)
     reason = _NOTHING_TO_JUDGE.get(name, "") or _NOTHING_TO_JUDGE_ON.get(call.device, {}).get(name, "")
@@ -123,20 +123,17 @@ def fit(
     cases = (_case(call, suite, fills) for fills in _choices(call, domains, cautious=cautious))
     for case in cases if known is None else chain((_known_case(call, suite, known),), cases):
         try:
-            problem = _problem(case, call, device)
+            problem = _rejection(case, call, device)
         except (ReferenceFailure, UsageError) as error:
             problem = str(error)
         if problem is None:
-            return _marked(case, device)
+            return _with_excuse(case, device)
         reason = problem
     raise Unfit(reason)
 
 
 def choices(call: RecordedCall, suite: str) -> Iterator[schema.Case]:
-    """The cases that :func:`fit` would try, the most general first: for calls too large to be made a dozen times.
-
-    Cases that a trivial kernel passes are not marked.
-    """
+    """The cases that :func:`fit` tries, most general first, without `indistinct`. For calls too large to try often."""
     return (_case(call, suite, fills) for fills in _choices(call, {}, cautious=False))
 
 
@@ -144,55 +141,55 @@ def choices(call: RecordedCall, suite: str) -> Iterator[schema.Case]:
 
 
 def _choices(call: RecordedCall, domains: Domains, *, cautious: bool) -> Iterator[tuple[schema.Fill, ...]]:
-    """How to fill the tensors, from the most general to the most cautious way, each once."""
+    """Yield a fill for every tensor, from the most general choice to the most cautious one, each choice once."""
     recipes = _recipes(call)
-    # On parallel devices, equal indices are a race; the recorded ones are distinct where that matters.
+    # On parallel devices, equal indices are a race. Recorded indices are distinct where that matters.
     cautious = cautious or is_of(call.operator, "trusts_indices") or (call.device != "cpu" and _wants_distinct(call))
     sizes = sorted({size for recipe in recipes for size in recipe.shape})
-    whole: list[Callable[[int], schema.Fill]] = [
-        lambda i: _in_size(call, i, recipes[i], call.properties[i], sizes),
-        lambda i: _in_range(recipes[i], call.properties[i]),
-        lambda i: _given(recipes[i], call.properties[i]) or _in_range(recipes[i], call.properties[i]),
+    integer_fills: list[Callable[[int], schema.Fill]] = [
+        lambda i: _indices_or_range(call, i, recipes[i], call.properties[i], sizes),
+        lambda i: _recorded_range(recipes[i], call.properties[i]),
+        lambda i: _recorded_values(recipes[i], call.properties[i]) or _recorded_range(recipes[i], call.properties[i]),
     ]
-    real: list[Callable[[int], schema.Fill]] = [
+    float_fills: list[Callable[[int], schema.Fill]] = [
         lambda i: _definite_or_normal(recipes[i], call.properties[i]),
         lambda i: _in_domain(recipes[i], domains.get((call.operator, i))),
     ]
-    orders = [(w, r) for w in (whole[2:] if cautious else whole) for r in real]
+    pairs = [(w, r) for w in (integer_fills[2:] if cautious else integer_fills) for r in float_fills]
     seen: set[str] = set()
-    for of_whole, of_real in orders:
-        fills = tuple((of_real if recipe.dtype in _FLOATS else of_whole)(i) for i, recipe in enumerate(recipes))
+    for integer_fill, float_fill in pairs:
+        fills = tuple((float_fill if recipe.dtype in _FLOATS else integer_fill)(i) for i, recipe in enumerate(recipes))
         key = schema.content_key(fills)
         if key not in seen:
             seen.add(key)
             yield fills
-    fixed = [_given(recipe, properties) for recipe, properties in zip(recipes, call.properties, strict=True)]
+    fixed = [_recorded_values(recipe, properties) for recipe, properties in zip(recipes, call.properties, strict=True)]
     if all(fill is not None for fill in fixed) and schema.content_key(tuple(fixed)) not in seen:
         yield tuple(fill for fill in fixed if fill is not None)
 
 
-def _in_size(
+def _indices_or_range(
     call: RecordedCall, position: int, recipe: schema.Tensor, properties: ValueProperties, sizes: Sequence[int]
 ) -> schema.Fill:
-    """Indices into the smallest dimension that they fit in, if they may be indices at all."""
+    """Indices into the smallest dimension that holds all recorded values; else integers of the recorded range."""
     if recipe.dtype == "bool":
         return schema.Booleans()
     larger = (size for size in sizes if size > properties.greatest)
     high = next(larger, None) if properties.seen and properties.least >= 0 else None
     if high is None:
-        return _in_range(recipe, properties)
+        return _recorded_range(recipe, properties)
     if _wants_distinct(call) and high >= (recipe.shape[-1] if recipe.shape else 1):
         return schema.SortedIntegers(0, high)
     return schema.Integers(0, high)
 
 
 def _wants_distinct(call: RecordedCall) -> bool:
-    """Whether indices must be distinct: either of two writes to one place may win, unless they are added."""
+    """Whether indices must be distinct: of two writes to one element either may win, unless they are added."""
     return is_of(call.operator, "last_write_wins") and not operators.accumulates(call.operator, call.args, call.kwargs)
 
 
-def _in_range(recipe: schema.Tensor, properties: ValueProperties) -> schema.Fill:
-    """Between the least and the greatest that were seen."""
+def _recorded_range(recipe: schema.Tensor, properties: ValueProperties) -> schema.Fill:
+    """Integers between the least and the greatest recorded value; 0 and 1 if none was recorded."""
     if recipe.dtype == "bool":
         return schema.Booleans()
     if not properties.seen:
@@ -200,9 +197,10 @@ def _in_range(recipe: schema.Tensor, properties: ValueProperties) -> schema.Fill
     return schema.Integers(int(properties.least), int(properties.greatest) + 1)
 
 
-def _given(recipe: schema.Tensor, properties: ValueProperties) -> schema.Fill | None:
+def _recorded_values(recipe: schema.Tensor, properties: ValueProperties) -> schema.Fill | None:
+    """The recorded values themselves. None: they are unknown or too many. A tensor without elements takes any fill."""
     if 0 in recipe.shape:
-        return schema.Normal() if recipe.dtype in _FLOATS else _in_range(recipe, ValueProperties())
+        return schema.Normal() if recipe.dtype in _FLOATS else _recorded_range(recipe, ValueProperties())
     if properties.values is None or len(properties.values) > MOST_GIVEN:
         return None
     return schema.Given(properties.values)
@@ -221,20 +219,20 @@ def _in_domain(recipe: schema.Tensor, domain: Domain | None) -> schema.Fill:
 # ---- trying
 
 
-def _problem(case: schema.Case, call: RecordedCall, device: torch.device) -> str | None:
-    """Why this choice is not good enough; None: it is. If torch refuses the call, its error is raised."""
+def _rejection(case: schema.Case, call: RecordedCall, device: torch.device) -> str | None:
+    """Why this choice of fills is rejected; None: it is accepted. Raises torch's error if torch refuses the call."""
     for extreme in _extremes(case):
         _results(extreme, _SEEDS[0], device)
     elements = sum(operators.storage_extent(recipe) for recipe in schema.tensors_of(case))
-    seeds = (*_SEEDS, *_MORE_SEEDS) if elements <= _SMALL else _SEEDS
+    seeds = (*_SEEDS, *_MORE_SEEDS) if elements <= _SMALL_CASE_ELEMENTS else _SEEDS
     share = max(share_of_nan(case, seed, device) for seed in seeds)
-    if share > call.unnumbered + _MORE_NAN:
+    if share > call.unnumbered + _MAX_EXTRA_NAN_SHARE:
         return f"{share:.0%} of the results are NaN with any values that were tried"
     return None
 
 
 def _extremes(case: schema.Case) -> Iterator[schema.Case]:
-    """The case with every integer as large as it may be, and with every one as small."""
+    """The case with the largest possible value for every integer, and with the smallest. None without `Integers`."""
     if any(isinstance(recipe.fill, schema.Integers) for recipe in schema.tensors_of(case)):
         yield _refilled(case, [_ends(recipe.fill)[1] for recipe in schema.tensors_of(case)])
         yield _refilled(case, [_ends(recipe.fill)[0] for recipe in schema.tensors_of(case)])
@@ -247,7 +245,7 @@ def _ends(fill: schema.Fill) -> tuple[schema.Fill, schema.Fill]:
 
 
 def share_of_nan(case: schema.Case, seed: int, device: torch.device) -> float:
-    """The largest share of NaN in a result of one call. If torch refuses the call, its error is raised."""
+    """The largest share of NaN in a result of one call. Raises torch's error if torch refuses the call."""
     worst = 0.0
     for tensor in _results(case, seed, device):
         if tensor.is_floating_point() or tensor.is_complex():
@@ -256,7 +254,7 @@ def share_of_nan(case: schema.Case, seed: int, device: torch.device) -> float:
 
 
 def _results(case: schema.Case, seed: int, device: torch.device) -> list[torch.Tensor]:
-    """The tensors that one call gives or writes, those without elements left out."""
+    """The tensors that one call returns or writes, without those that have no elements."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         evaluation = Evaluator(case, device).native([draw_call(case, seed, device)])
@@ -301,24 +299,24 @@ def _refilled(case: schema.Case, fills: Sequence[schema.Fill]) -> schema.Case:
     return msgspec.structs.replace(case, args=args, kwargs=kwargs)
 
 
-def _marked(case: schema.Case, device: torch.device) -> schema.Case:
+def _with_excuse(case: schema.Case, device: torch.device) -> schema.Case:
     reason = excuse(case, device)
     return msgspec.structs.replace(case, indistinct=reason) if reason else case
 
 
 def excuse(case: schema.Case, device: torch.device) -> str:
     """Why a trivial kernel may pass the case, as far as a few draws show; empty: no reason was found."""
-    draws = [_drawn(case, seed, device) for seed in _SEEDS]
+    draws = [_draw(case, seed, device) for seed in _SEEDS]
     return next((reason for reason, holds in _EXCUSES.items() if holds(case, draws)), "")
 
 
 class _Draw(NamedTuple):
     inputs: list[torch.Tensor]
     results: list[torch.Tensor]
-    """Those with elements."""
+    """Results that have elements."""
 
 
-def _drawn(case: schema.Case, seed: int, device: torch.device) -> _Draw:
+def _draw(case: schema.Case, seed: int, device: torch.device) -> _Draw:
     inputs = [tensor.view.clone() for tensor in draw_call(case, seed, device).tensors]
     return _Draw(inputs, [result[0] for result in _results(case, seed, device)])
 
@@ -331,17 +329,17 @@ def _has_one_element(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     return any(result.numel() == 1 for draw in draws for result in draw.results)
 
 
-def _is_given(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+def _has_only_fixed_values(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     tensors = [tensor for tensor in schema.tensors_of(case) if 0 not in tensor.shape]
     return bool(tensors) and all(isinstance(tensor.fill, schema.Given) for tensor in tensors)
 
 
 def _is_constant(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     """Whether some result is the same in every draw."""
-    return _in_every_draw(draws, lambda draw, place: _same(draw.results[place], draws[0].results[place]))
+    return _in_every_draw(draws, lambda draw, place: _equal_bits(draw.results[place], draws[0].results[place]))
 
 
-def _is_even(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+def _is_uniform(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     return _in_every_draw(
         draws, lambda draw, place: bool((draw.results[place] == draw.results[place].flatten()[0]).all())
     )
@@ -352,21 +350,21 @@ def _is_copied(case: schema.Case, draws: Sequence[_Draw]) -> bool:
 
     def copied(draw: _Draw, place: int) -> bool:
         result = draw.results[place]
-        return any(_same(result, given.to(result.dtype)) for given in draw.inputs if given.shape == result.shape)
+        return any(_equal_bits(result, given.to(result.dtype)) for given in draw.inputs if given.shape == result.shape)
 
     return _in_every_draw(draws, copied)
 
 
 def _has_few_elements(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     results = [result for draw in draws for result in draw.results]
-    return any(result.numel() < (_FEW if is_continuous(result.dtype) else _FEW_WHOLE) for result in results)
+    return any(result.numel() < (_FEW_FLOATS if is_continuous(result.dtype) else _FEW_INTEGERS) for result in results)
 
 
 def _is_undefined(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     return is_of(case.operator, "asks_for_memory")
 
 
-def _has_too_few_draws(case: schema.Case, draws: Sequence[_Draw]) -> bool:
+def _has_few_random_elements(case: schema.Case, draws: Sequence[_Draw]) -> bool:
     drawn = operators.traits(case.operator).may_draw
     return drawn and any(result.numel() < FEW_RANDOM_ELEMENTS for draw in draws for result in draw.results)
 
@@ -381,17 +379,17 @@ _EXCUSES: Mapping[str, Callable[[schema.Case, Sequence[_Draw]], bool]] = {
     NO_ELEMENT: _is_empty,
     UNDEFINED: _is_undefined,
     ONE_ELEMENT: _has_one_element,
-    TOO_FEW_DRAWS: _has_too_few_draws,
+    TOO_FEW_DRAWS: _has_few_random_elements,
     FEW: _has_few_elements,
-    GIVEN_VALUES: _is_given,
+    GIVEN_VALUES: _has_only_fixed_values,
     CONSTANT: _is_constant,
-    EVEN: _is_even,
+    EVEN: _is_uniform,
     COPY: _is_copied,
 }
 
 
-def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Bit by bit: NaN is equal to itself, and every dtype can be compared."""
+def _equal_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether shape, dtype and all bits are equal. So NaN equals itself, and every dtype can be compared."""
     alike = first.shape == second.shape and first.dtype == second.dtype
     return alike and torch.equal(_bits(first), _bits(second))
 

@@ -10,7 +10,7 @@ from torchstone.schema import Case, Tensor, tensors_of
 
 
 class CaseOverview(msgspec.Struct, frozen=True):
-    """What the author of a kernel may know of the cases of an operator."""
+    """What the author of a kernel may see of the cases of an operator."""
 
     count: int
     timed: int

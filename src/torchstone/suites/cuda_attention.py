@@ -14,16 +14,17 @@ FORWARD, BACKWARD = f"{_ON_CPU}.default", f"{_ON_CPU}_backward.default"
 _FLASH = "aten._scaled_dot_product_flash_attention"
 _EFFICIENT = "aten._scaled_dot_product_efficient_attention"
 _FLASH_DTYPES = ("float16", "bfloat16")
-_MOST_FLASH_WIDTH = 256
-_ROWS_OF_A_BLOCK = 32
+_MAX_FLASH_HEAD_DIM = 256
+"""Largest head dimension that is sent to flash attention."""
+_LOGSUMEXP_ROW_MULTIPLE = 32
 """The kernel that takes masks pads its sums of exponentials to a multiple of this number of rows."""
 _SEED = TracedTensor((), "int64")
 _RANDOM_STATE = TracedTensor((2,), "int64")
-"""Not read without dropout. (torch's own is unsigned, a dtype that the text of recorded calls lacks.)"""
+"""State of the random generator, not read without dropout. In torch it is unsigned, which recorded calls cannot say."""
 
 
 def on_cuda(operator: str, call: TracedCall) -> tuple[str, TracedCall]:
-    """The operator and the arguments that CUDA has for this call; every other call stays as it is."""
+    """The operator and arguments that torch uses on CUDA for an attention call. Other calls are returned unchanged."""
     if operator == FORWARD:
         return _forward(call)
     if operator == BACKWARD:
@@ -36,7 +37,7 @@ def _forward(call: TracedCall) -> tuple[str, TracedCall]:
     dropout = call.args[3] if len(call.args) > 3 else 0.0
     causal = call.args[4] if len(call.args) > 4 else False
     mask, named = call.kwargs.get("attn_mask"), _scale(call)
-    if _is_for_flash(query, mask):
+    if _uses_flash(query, mask):
         return f"{_FLASH}.default", TracedCall((query, key, value, dropout, causal), named)
     bias = _expanded(mask, query, key)
     return f"{_EFFICIENT}.default", TracedCall((query, key, value, bias, True, dropout, causal), named)
@@ -46,29 +47,29 @@ def _backward(call: TracedCall) -> tuple[str, TracedCall]:
     gradient, query, key, value, out, _, dropout, causal = call.args
     mask, named = call.kwargs.get("attn_mask"), _scale(call)
     batch, heads, rows, _ = _shape(query)
-    if _is_for_flash(query, mask):
+    if _uses_flash(query, mask):
         sums = TracedTensor((batch, heads, rows), "float32")
         longest = rows, _shape(key)[2]
         rest = sums, None, None, *longest, dropout, causal, _RANDOM_STATE, _SEED
         return f"{_FLASH}_backward.default", TracedCall((gradient, query, key, value, out, *rest), named)
-    blocks = -(-rows // _ROWS_OF_A_BLOCK) * _ROWS_OF_A_BLOCK
+    blocks = -(-rows // _LOGSUMEXP_ROW_MULTIPLE) * _LOGSUMEXP_ROW_MULTIPLE
     sums = TracedTensor((batch, heads, blocks), "float32")
     bias, wanted = _expanded(mask, query, key), (True, True, True, False)
     arguments = gradient, query, key, value, bias, out, sums, _SEED, _SEED, dropout, wanted, causal
     return f"{_EFFICIENT}_backward.default", TracedCall(arguments, named)
 
 
-def _is_for_flash(query: Value, mask: Value) -> bool:
+def _uses_flash(query: Value, mask: Value) -> bool:
     return (
         mask is None
         and isinstance(query, TracedTensor)
         and query.dtype in _FLASH_DTYPES
-        and query.shape[-1] <= _MOST_FLASH_WIDTH
+        and query.shape[-1] <= _MAX_FLASH_HEAD_DIM
     )
 
 
 def _expanded(mask: Value, query: Value, key: Value) -> Value:
-    """The mask expanded to all heads and samples, with stride 0 where it repeats."""
+    """The mask expanded to all heads and samples, with stride 0 along expanded dimensions."""
     if not isinstance(mask, TracedTensor):
         return mask
     batch, heads, rows, _ = _shape(query)

@@ -1,8 +1,8 @@
 """Makes large variants of small cases for timing: samples made for correctness are too small.
 
-Every size grows to a power of two, all by about the same factor, as far as torch accepts the call, gives the same bits
-each time, and stays fast. Integer arguments that equal a size are first left as they are. If that does not reach the
-size, they grow as well: nothing here knows which of them are sizes.
+Every size grows to a power of two, all by about the same factor. They grow while torch accepts the call, gives the same
+bits each time, and stays fast. Integer arguments that equal a size are first left unchanged. If that does not reach the
+wanted size, they grow as well: it is not known which of them are sizes.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from torchstone.calls.resizing import resized
 from torchstone.errors import UsageError
 
 LARGE = "large"
-"""The tag of such a case."""
+"""Tag of an enlarged case."""
 ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Elements that the largest tensor should have at least, by device type."""
-_LONGEST_SECONDS = 0.1
+_MAX_CALL_SECONDS = 0.1
+"""Longest time of one call of an enlarged case."""
 _MOST_DOUBLINGS = 22
 
 
 def enlarged(case: schema.Case, device: torch.device) -> schema.Case | None:
-    """A timed variant of at least a sixteenth of the wanted size; None if there is none."""
+    """A timed variant whose largest tensor has at least a sixteenth of `ELEMENTS`; None if there is none."""
     wanted = ELEMENTS.get(device.type, ELEMENTS["cpu"])
-    if not _has_work_of_its_own(case):
+    if not _takes_longer_when_enlarged(case):
         return None
     best: schema.Case | None = None
     for numbers in (False, True):
         for grown in _grown(case, numbers=numbers):
-            if _largest(grown) > 4 * wanted or not _is_short(grown, device, 4 * wanted):
+            if _largest(grown) > 4 * wanted or not _is_suitable(grown, device, 4 * wanted):
                 break
             if best is None or _largest(grown) > _largest(best):
                 best = grown
@@ -52,8 +53,8 @@ def enlarged(case: schema.Case, device: torch.device) -> schema.Case | None:
     return msgspec.structs.replace(best, timed=True, tags=(*case.tags, LARGE), indistinct="", occurrences=0)
 
 
-def _has_work_of_its_own(case: schema.Case) -> bool:
-    """Views are made in no time, whatever their size; constants cannot be grown."""
+def _takes_longer_when_enlarged(case: schema.Case) -> bool:
+    """Whether a larger case would take longer: not for views, and cases with given values cannot be enlarged."""
     tensors = schema.tensors_of(case)
     fresh = operators.contract_of(case).fresh
     writes = bool(operators.contract_of(case).mutated)
@@ -75,8 +76,8 @@ def _largest(case: schema.Case) -> int:
     return max((math.prod(tensor.shape) for tensor in schema.tensors_of(case)), default=0)
 
 
-def _is_short(case: schema.Case, device: torch.device, most_elements: int) -> bool:
-    """Whether torch accepts it, fast enough for thousands of repetitions, with results of at most that size."""
+def _is_suitable(case: schema.Case, device: torch.device, most_elements: int) -> bool:
+    """Whether torch accepts the case, is fast and repeats its results, and no result has more than `most_elements`."""
     try:
         call = draw_call(case, 5, device)
         evaluator = Evaluator(case, device)
@@ -85,19 +86,20 @@ def _is_short(case: schema.Case, device: torch.device, most_elements: int) -> bo
             found = evaluator.native([call])  # the first call of an operator may load and plan
             if found is not None and max((t.numel() for t in found.tensors.values()), default=0) > most_elements:
                 return False
-            _wait(device)
+            _synchronize(device)
             began = time.perf_counter()
             evaluator.native([call])
-            _wait(device)
+            _synchronize(device)
             took = time.perf_counter() - began
-            # Sums in the order of threads round differently each time: of millions of results some exceed any bound.
-            return took < _LONGEST_SECONDS and repeats_itself(evaluator, call)
+            # Sums whose order depends on threads round differently each time. Of millions of such results, some exceed
+            # any bound.
+            return took < _MAX_CALL_SECONDS and repeats_itself(evaluator, call)
     except (ReferenceFailure, UsageError, MemoryError, torch.OutOfMemoryError):
         return False
 
 
 def repeats_itself(evaluator: Evaluator, call: DrawnCall) -> bool:
-    """Whether torch gives the same bits again. Operators that draw random numbers or leave values undefined pass."""
+    """Whether torch gives the same bits twice. True if an operator draws random numbers or leaves values undefined."""
     if draws_random_numbers(evaluator) or leaves_values_undefined(evaluator):
         return True
     one, other = evaluator.native([call]), evaluator.native([call])
@@ -106,6 +108,6 @@ def repeats_itself(evaluator: Evaluator, call: DrawnCall) -> bool:
     return all(torch.equal(bits(tensor), bits(other.tensors[place])) for place, tensor in one.tensors.items())
 
 
-def _wait(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

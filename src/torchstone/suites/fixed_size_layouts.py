@@ -1,4 +1,4 @@
-"""Marks cases with fixed sizes that the judge may also call with other memory layouts (strides and offsets)."""
+"""Marks cases of fixed sizes that the judge may also run with other memory layouts (strides and offsets)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torchstone.schema import Case, forward_operator
 
 
 def may_be_laid_out(case: Case) -> Case:
-    """The case, marked if it has no variants of other sizes (scales, offsets or given values fix them).
+    """The case, marked if it has no variants of other sizes: scales, offsets or given values fix its sizes.
 
     Backward operators are not marked: they rely on the layouts that the forward pass makes, and with others torch reads
     wrong memory. Nor are operators about memory itself, such as ``as_strided``.

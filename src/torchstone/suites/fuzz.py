@@ -53,7 +53,7 @@ class FuzzSuite:
         return dict(Counter(self._made(query)[1].values()))
 
     def _made(self, query: CaseQuery) -> tuple[tuple[Case, ...], Refused]:
-        """The cases of these operators and dtypes, made once. The suite ignores the other parts of a query."""
+        """The cases of the query's operators and dtypes, made once. Other parts of the query are ignored."""
         query = CaseQuery(query.operators, query.dtypes)
         if query not in self._known:
             self._known[query] = self._make(query)
@@ -70,7 +70,10 @@ class FuzzSuite:
 def learned_operators(
     names: Sequence[str] | None, dtypes: Sequence[str] | None, probe: TorchProbe, progress: Progress
 ) -> tuple[tuple[Operator, ...], Refused]:
-    """The operators that the names mean, and why others cannot be fuzzed. Raises for a name without any that can."""
+    """The operators that the names mean, and why others cannot be fuzzed.
+
+    Raises a `UsageError` for a name that means no operator that can be fuzzed.
+    """
     from torchstone.suites.learned_call_forms import Unfuzzable, learn
 
     wanted = {name: overloads_of(name) for name in (smoke_operators() if names is None else names)}
@@ -94,7 +97,7 @@ def smoke_operators() -> tuple[str, ...]:
 
 
 def overloads_of(name: str) -> tuple[str, ...]:
-    """The overloads that a name means; those without tensors and those with ``out=`` only if there are no others."""
+    """The overloads that a name means. Those without tensors, or with ``out=``, count only if there are no others."""
     import torch
 
     bare = name.removeprefix("aten.")
@@ -142,7 +145,7 @@ def stable_cases(operator: Operator, probe: TorchProbe, count: int = CASES_PER_O
 
 
 def _most_different(cases: list[Case], count: int) -> list[Case]:
-    """Choose one after another the case whose layouts, dtypes, rank and tags were chosen least; of equals the first."""
+    """Choose cases one by one: always the one whose layouts, dtypes, rank and tags were chosen least so far."""
     seen: Counter[str] = Counter()
     kept: list[Case] = []
     left = [(case, _kinds(case)) for case in cases]

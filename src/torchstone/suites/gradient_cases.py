@@ -1,7 +1,7 @@
 """Makes a test case of an operator's gradient from a test case of the operator.
 
-A forward pass in torch shows how many results there are and which have a derivative: on the meta device, or with values
-on the CPU if the operator needs them.
+A forward pass in torch shows how many results there are and which have a derivative. It runs on the meta device, or
+with values on the CPU if the operator needs them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torchstone.calls.random_arguments import draw_call
 from torchstone.schema import Argument, Case, Normal, Scalar, Sequence, Tensor, gradient_operator, tensors_of
 
 BACKWARD = "backward"
-"""The tag of such a case."""
+"""Tag of a case of a gradient."""
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _MOST_ELEMENTS = 1 << 22
-"""Most elements of the arguments of a call that is made with values only to see what it returns."""
+"""Most elements of the arguments if a call must be made with values only to learn what it returns."""
 
 
 class NoGradient(Exception):  # noqa: N818 - an answer

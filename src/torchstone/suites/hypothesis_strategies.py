@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SIZES = st.one_of(st.integers(1, 12), st.integers(1, MOST_ELEMENTS), st.sampled_from((*EDGES, *[0] * 5)))
-"""Sizes: numbers that shrink one by one towards 1, the sizes at which kernels often fail, and often 0."""
+"""Strategy for sizes: numbers that shrink towards 1, sizes at which kernels often fail, and often 0."""
 
 
 def cases(operator: Operator, probe: TorchProbe) -> SearchStrategy[Case | None]:
-    """Calls of the operator; None where torch refuses what was drawn.
+    """Strategy for cases of the operator; None where torch refuses the drawn call.
 
-    The judge adds no variants to them: a case must fail on its own sizes, or shrinking would not work.
+    The cases have no hidden variants: a case must fail on its own sizes, or shrinking would not work.
     """
 
     @st.composite
@@ -53,25 +53,25 @@ def cases(operator: Operator, probe: TorchProbe) -> SearchStrategy[Case | None]:
 
 
 class DrawnChoices:
-    """Choices that hypothesis makes, and shrinks."""
+    """Implements `Choices` with hypothesis, which shrinks every choice."""
 
     def __init__(self, draw: DrawFn) -> None:
         self._draw = draw
 
     def one_of(self, options: Sequence[T]) -> T:
-        return options[0] if len(options) == 1 else options[self._draw(_whole(0, len(options) - 1))]
+        return options[0] if len(options) == 1 else options[self._draw(_integers(0, len(options) - 1))]
 
     def whole(self, low: int, high: int) -> int:
-        return low if low == high else self._draw(_whole(low, high))
+        return low if low == high else self._draw(_integers(low, high))
 
     def size(self, most: int) -> int:
-        """The number drawn does not depend on ``most``, which changes while earlier sizes shrink."""
+        """A size up to ``most``. The drawn number is independent of ``most``, which changes while others shrink."""
         size: int = self._draw(_SIZES)
         return size if size <= most else 1 + size % most
 
 
 @cache
-def _whole(low: int, high: int) -> SearchStrategy[int]:
+def _integers(low: int, high: int) -> SearchStrategy[int]:
     return st.integers(low, high)
 
 
@@ -82,9 +82,9 @@ def find_smallest(
     examples: int,
     random: Random,
 ) -> Case | None:
-    """The smallest case that fails, of those that are tried; None: none does, or hypothesis gave up.
+    """The smallest failing case among those that are tried. None: no case fails, or hypothesis gave up.
 
-    ``fails`` gives the same answer for the same case, and None for one that does not count.
+    ``fails`` must give the same answer for the same case. None: the case is not counted.
     """
 
     def condition(case: Case | None) -> bool:

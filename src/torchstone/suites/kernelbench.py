@@ -29,18 +29,18 @@ from torchstone.suites.case_cache import Exclusion, Index, KeptCatalogue, Part, 
 from torchstone.suites.problem_memory_reservation import ProblemMemory
 
 READER_VERSION = 3
-"""To be raised when the same problems would give other cases, so that cached ones are not used."""
+"""Raise it when the same problems would give other cases, so that cached cases are not used."""
 _MOST_READERS = {"cpu": 2, "cuda": 2}
 """Processes that read problems at the same time. Each may hold the inputs and results of one problem."""
 _READ_SECONDS = 120.0
 """Time for one problem: enough to run its model once or twice, not many times."""
 _LEAST_BYTES = {"cpu": 2 << 30, "cuda": 16 << 30}
-"""Host memory of a reader without any problem: torch needs some of it, a device's driver much more."""
+"""Host memory of a reader process, in bytes, without any problem. torch needs some, a device's driver much more."""
 _FIRST_HOST_SHARE = 1 / 2
-"""Share of the host's free memory that all readers together may take before it is known what problems need."""
+"""Share of the host's free memory that limits all reader processes together, when they start."""
 _READER = "torchstone.suites.kernelbench_reader"
 _CHECKOUT = "KernelBench"
-"""The folder of a checkout of KernelBench that holds the levels; other folders hold problems as examples."""
+"""Folder with the levels in a checkout of KernelBench. Other folders of a checkout hold example problems."""
 _LEVEL = re.compile(r"level_?\d+")
 _EXPECTED = "Give the folder of problems: a checkout (--source KernelBench), or one of its levels."
 
@@ -55,20 +55,20 @@ class ProblemOrder(msgspec.Struct, frozen=True):
     device_type: str = "cpu"
     """Where the problem is run to learn its inputs."""
     granted_bytes: int = 0
-    """Memory of the device that the reader may take for it."""
+    """Memory of the device that the reader may use for the problem."""
     most_bytes: int = 0
-    """What it could be granted at most."""
+    """The most that could be granted."""
     is_reserved: bool = False
-    """Whether no other process may take what was granted."""
+    """Whether the granted memory is reserved for this problem."""
 
 
 class Read(msgspec.Struct, frozen=True):
-    """The answer to an order: one of the three."""
+    """The answer to an order. One of its fields is set."""
 
     case: Case | None = None
     exclusion: Exclusion | None = None
     wanted_bytes: int = 0
-    """Memory of the device that reading it needs: more than was granted."""
+    """Memory of the device that reading the problem needs, more than was granted."""
 
 
 class KernelBenchSuite:
@@ -85,7 +85,7 @@ class KernelBenchSuite:
         self._progress = progress
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
-        """One for each problem, in the order of their names."""
+        """A case for each problem that can be judged, in the order of their names."""
         return tuple(read.case for read in self._all(query) if read.case is not None)
 
     def operators(self, query: CaseQuery) -> tuple[str, ...]:
@@ -93,11 +93,11 @@ class KernelBenchSuite:
         return tuple(name for _, name in problems_in(query.source) if selects(query, name))
 
     def left_out(self, query: CaseQuery) -> dict[str, int]:
-        """Problems that are no cases, by reason."""
+        """How many problems did not become cases, by reason."""
         return _reasons(self._all(query))
 
     def arriving(self, query: CaseQuery, quiet: Quiet = nullcontext) -> ProblemArrivals:
-        """The cases of the query: those of problems read before at once, the others as they are read."""
+        """The cases of the query. Those of problems that were read before are ready, the others are yielded later."""
         return ProblemArrivals(self._chosen(query), self._read, query, quiet, self._progress)
 
     def _all(self, query: CaseQuery) -> list[Read]:
@@ -111,13 +111,13 @@ class KernelBenchSuite:
         _refuse_ambiguous(query, problems)
         chosen = _sampled([(path, name) for path, name in problems if selects(query, name)], query)
         for path, name in chosen:
-            if path not in self._read and (known := _kept(query, name, path)) is not None:
+            if path not in self._read and (known := _cached_answer(query, name, path)) is not None:
                 self._read[path] = known
         return chosen
 
 
 class ProblemArrivals:
-    """Some problems, of which some are read already. See :class:`torchstone.suites.base.Arrivals`."""
+    """Cases of problems, some of which are read already. Implements :class:`torchstone.suites.base.Arrivals`."""
 
     def __init__(
         self,
@@ -135,22 +135,22 @@ class ProblemArrivals:
 
     @property
     def read(self) -> list[Read]:
-        """The answers for problems so far, in their order."""
+        """The answers so far, in the order of the problems."""
         return [self._read[path] for path, _ in self._chosen if path in self._read]
 
     def __iter__(self) -> Iterator[tuple[str, Case | None]]:
         for done, (path, name, read) in enumerate(self._reading, 1):
             self._read[path] = read
-            _keep(self._query, name, path, read)
+            _cache_answer(self._query, name, path, read)
             self._progress(done, len(self._unread), "problems")
             yield name, read.case
 
     def stop(self) -> None:
-        """Problems that are being read are broken off."""
+        """Stop reading. Reader processes that work on a problem are killed."""
         self._reading.stop()
 
     def left_out(self) -> dict[str, int]:
-        """Problems that are no cases, by reason."""
+        """How many problems did not become cases so far, by reason."""
         return _reasons(self.read)
 
 
@@ -160,7 +160,7 @@ def _reasons(read: list[Read]) -> dict[str, int]:
 
 
 def _refuse_ambiguous(query: CaseQuery, problems: list[tuple[Path, str]]) -> None:
-    """A file's stem must be that of one problem: in several levels it may mean several."""
+    """Raise a `UsageError` for a file name that several problems (of different levels) have."""
     for name in query.operators or ():
         own = [base_name(operator) for path, operator in problems if path.stem == name.removesuffix(".py")]
         if len(own) > 1:
@@ -168,7 +168,7 @@ def _refuse_ambiguous(query: CaseQuery, problems: list[tuple[Path, str]]) -> Non
 
 
 def _sampled(problems: list[tuple[Path, str]], query: CaseQuery) -> list[tuple[Path, str]]:
-    """A sample of the problems before any is read: each is one case. All if other options choose among the cases."""
+    """The problems that `--sample` selects, before any is read. All if other options select among the cases."""
     if query.sample is None or query.expression is not None or query.keys is not None:
         return problems
     ranked = sorted(problems, key=lambda problem: content_key("sample", problem[1]))
@@ -184,16 +184,16 @@ def _catalogue(query: CaseQuery) -> KeptCatalogue:
     return KeptCatalogue("kernelbench", torch_version, query.device_type, READER_VERSION)
 
 
-def _content(operator: str, path: Path) -> str:
+def _cache_key(operator: str, path: Path) -> str:
     return content_key(operator, _text(path))
 
 
-def _kept(query: CaseQuery, operator: str, path: Path) -> Read | None:
-    """The cached answer for a file with this content, for this torch and type of device.
+def _cached_answer(query: CaseQuery, operator: str, path: Path) -> Read | None:
+    """The cached answer for a file with this content, for this torch and type of device. None: there is none.
 
-    That a problem was too large counts only while a single reader would not have the memory for it now, either.
+    An answer that the problem is too large counts only if its memory would not be free now, either.
     """
-    part = _catalogue(query).part(_content(operator, path))
+    part = _catalogue(query).part(_cache_key(operator, path))
     if part is None:
         return None
     if part.cases:
@@ -202,9 +202,9 @@ def _kept(query: CaseQuery, operator: str, path: Path) -> Read | None:
     return Read(exclusion=msgspec.structs.replace(too_large[0], source=path.name)) if too_large else None
 
 
-def _keep(query: CaseQuery, operator: str, path: Path, read: Read) -> None:
+def _cache_answer(query: CaseQuery, operator: str, path: Path, read: Read) -> None:
     """Cache a case, or how much memory the problem needs. Other failures may be temporary and are not cached."""
-    key = _content(operator, path)
+    key = _cache_key(operator, path)
     if read.case is not None:
         part = Part(key, cases=(PlacedCase(read.case, (0, 0, 0)),))
     elif read.exclusion is not None and read.exclusion.needed_bytes:
@@ -215,7 +215,7 @@ def _keep(query: CaseQuery, operator: str, path: Path, read: Read) -> None:
 
 
 def _most_free_bytes(device_type: str) -> int:
-    """Memory that a problem may take now if it is read alone."""
+    """Memory that a problem may use now if it is read alone."""
     return ProblemMemory(device_type).usable_bytes
 
 
@@ -252,11 +252,11 @@ def _is_problem(path: Path) -> bool:
 
 
 Answers = queue.SimpleQueue[tuple[Path, str, Read] | Exception | None]
-"""Answers for problems. None: the reading was stopped. An error: it cannot go on."""
+"""Queue of (file, operator, answer). None: reading was stopped. An exception: reading failed as a whole."""
 
 
 class ProblemReading:
-    """Problems, read by several processes. Iterating starts them and gives answers as they come.
+    """Reads problems in several processes. Iterating starts them and yields answers as they come.
 
     A problem that ends its process is left out.
     """
@@ -268,7 +268,7 @@ class ProblemReading:
         self._answers: Answers = queue.SimpleQueue()
 
     def stop(self) -> None:
-        """From any thread: read no further problem, and break off those in hand."""
+        """Read no further problem, and kill the processes that are reading. May be called from any thread."""
         for reader in self._readers:
             reader.stop()
         self._answers.put(None)
@@ -289,7 +289,7 @@ class ProblemReading:
                     if isinstance(answer, Exception):
                         raise answer
                     yield answer
-            finally:  # Ctrl-C, too: what was begun is not waited for
+            finally:  # also after Ctrl-C: problems that are being read are not waited for
                 for reader in self._readers:
                     reader.stop()
             for each in as_completed(working):
@@ -297,18 +297,18 @@ class ProblemReading:
 
 
 class _Reader:
-    """One thread's processes, one after another."""
+    """Reads problems one after another in a process of its own, which is replaced when it ends. Used by one thread."""
 
     def __init__(self, device_type: str, readers: int, quiet: Quiet) -> None:
         self._device_type, self._readers, self._quiet = device_type, readers, quiet
         self._memory = ProblemMemory(device_type)
         self._process: Confined | None = None
         self._limit_bytes = 0
-        """What the process may take of the host's memory."""
-        self._is_over = False
+        """Host memory that the process may use."""
+        self._is_stopped = False
 
     def read(self, waiting: queue.SimpleQueue[tuple[Path, str]], answers: Answers) -> None:
-        """Problem after problem, until nothing is left."""
+        """Read waiting problems until none is left, and put the answers into the queue."""
         try:
             self._read_all(waiting, answers)
         except Exception as error:  # noqa: BLE001 - raised again in the thread that waits for answers
@@ -317,7 +317,7 @@ class _Reader:
             self._end_process()
 
     def _read_all(self, waiting: queue.SimpleQueue[tuple[Path, str]], answers: Answers) -> None:
-        while not self._is_over:
+        while not self._is_stopped:
             try:
                 path, operator = waiting.get_nowait()
             except queue.Empty:
@@ -328,15 +328,15 @@ class _Reader:
             answers.put((path, operator, read))
 
     def _read_with_memory(self, path: Path, operator: str) -> Read | None:
-        """Ask again with as much memory as the problem turns out to need. None: stopped.
+        """Read a problem; if it turns out to need more memory, read it again with that much. None: stopped.
 
-        Memory is reserved before ``quiet`` is entered. In it the reader would block judges that measure, and these may
+        Memory is reserved before ``quiet`` is entered. Inside ``quiet`` no judge measures, and a judge that waits may
         hold the memory.
         """
         granted_bytes, most_bytes = self._memory.small_bytes, self._memory.most_bytes
         while True:
-            with self._memory.reserved(granted_bytes, lambda: self._is_over), self._quiet():
-                if self._is_over:
+            with self._memory.reserved(granted_bytes, lambda: self._is_stopped), self._quiet():
+                if self._is_stopped:
                     return None
                 read = self._answer(path, operator, granted_bytes)
             if not granted_bytes < read.wanted_bytes <= most_bytes:
@@ -344,8 +344,8 @@ class _Reader:
             granted_bytes = read.wanted_bytes
 
     def stop(self) -> None:
-        """From another thread: read no further problem, and break off the one in hand."""
-        self._is_over = True
+        """Read no further problem, and kill the process that is reading. Called from another thread."""
+        self._is_stopped = True
         process = self._process  # its own thread may end it meanwhile
         if process is not None:
             process.let_go()
@@ -362,7 +362,7 @@ class _Reader:
             return Read(exclusion=Exclusion(operator, _reason(error, self._device_type), path.name))
 
     def _process_for(self, granted_bytes: int) -> Confined:
-        """A process that may take this much memory of the host, if that is where the problem is run."""
+        """A reader process whose limit of host memory includes the granted bytes, if the problem is run on the CPU."""
         least_bytes = _LEAST_BYTES[self._device_type]
         needed_bytes = least_bytes + (granted_bytes if self._device_type == "cpu" else 0)
         if self._limit_bytes < needed_bytes:
@@ -370,7 +370,7 @@ class _Reader:
         if self._process is None:
             self._limit_bytes = max(int(_FIRST_HOST_SHARE * free_host_bytes()) // self._readers, needed_bytes)
             self._process = Confined(_READER, self._device_type, self._limit_bytes)
-            if self._is_over:  # stopped while the process was made: `stop` could not end it
+            if self._is_stopped:  # stopped while the process was made: `stop` could not end it
                 self._process.let_go()
         return self._process
 

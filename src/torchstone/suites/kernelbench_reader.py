@@ -27,21 +27,22 @@ from torchstone.suites.state_left_by_calls import inputs_of, results_without_sta
 
 SUITE = "kernelbench"
 _CPU = torch.device("cpu")
-_LOOKS = 2
+_DRAWS = 2
+"""Draws (seeds) on which a case of a small problem is tried."""
 _MANY_ELEMENTS = 1 << 20
-"""Of inputs and results: larger problems are run once, on the device, instead of a dozen times on the host."""
-_FEW_INPUTS = 1 << 18
-"""Elements of the inputs below which a problem counts as small, and is run at once. Running a model on the meta device
-may import torch's compiler, which takes seconds."""
-_COPIES = 2
-"""Inputs, weights and results of a problem that exist at once while it is read, with temporaries: measured 1.3 to 2.3
-times their bytes. A problem that needs more asks for twice as much."""
+"""Elements of inputs and results. Larger problems are run once on the device, not a dozen times on the host."""
+_SMALL_INPUT_ELEMENTS = 1 << 18
+"""Elements of the inputs below which a problem counts as small and is not run on the meta device first. That may import
+torch's compiler, which takes seconds."""
+_MEMORY_FACTOR = 2
+"""Memory for reading a problem, in multiples of the bytes of inputs, weights and results. Measured: 1.3 to 2.3, with
+temporaries. A problem that needs more is read again with twice as much."""
 _FREED_SECONDS = 10.0
-"""Longest wait until the reserved memory of a device is free: a driver frees that of an ended process after a while."""
-_LOOK_SECONDS = 0.2
-_LACKING = ("out of memory", "allocate")
-"""Parts of torch's messages when memory is lacking, besides those of CUDA's libraries."""
-_FEW_NO_NUMBERS = 0.02
+"""Longest wait until reserved device memory is free. The driver frees an ended process's memory with a delay."""
+_POLL_SECONDS = 0.2
+_OUT_OF_MEMORY_TEXTS = ("out of memory", "allocate")
+"""Parts of torch's messages that tell of lacking memory, besides the messages of CUDA's libraries."""
+_MAX_NON_FINITE_SHARE = 0.02
 """Largest share of NaN and infinities that a large problem's results may have on drawn values."""
 _SEED = 11
 _PIECE_ELEMENTS = 1 << 22
@@ -65,18 +66,18 @@ class TooLarge(Unfit):
 
 
 def serve(connection: socket.socket) -> None:
-    """Read problems as they are asked for, until the suite closes the connection."""
+    """Read problems on request, until the suite closes the connection."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     with connection.makefile("rb") as orders, connection.makefile("wb") as answers:
         while (order := receive(orders, ProblemOrder)) is not None:
             answer = _read(order)
-            _give_back_memory()  # before the answer: with it the reservation ends
+            _free_cached_device_memory()  # before the answer: with it the reservation ends
             send(answers, answer)
 
 
-def _give_back_memory() -> None:
-    """Free the device memory that torch caches: to the other readers, and to this one, it would seem to be in use."""
+def _free_cached_device_memory() -> None:
+    """Free the device memory that torch caches. Otherwise all readers would count it as in use."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         gc.collect()
         torch.cuda.empty_cache()
@@ -107,7 +108,7 @@ def _case(order: ProblemOrder) -> schema.Case:
             _require_memory(size, order)
             return _large_case(order, source, problem)
         except (RuntimeError, MemoryError) as error:
-            if not _lacked_memory(error):
+            if not _is_memory_error(error):
                 raise
             lacking = str(error).strip().partition("\n")[0]
         raise _more_than_granted(order, lacking)
@@ -120,20 +121,23 @@ def _case(order: ProblemOrder) -> schema.Case:
 
 
 class _Size(NamedTuple):
-    """Of a call."""
+    """Size of a call."""
 
     elements: int
-    """Of inputs and results."""
+    """Elements of inputs and results."""
     size_bytes: int
-    """Of weights, too."""
+    """Bytes of inputs, results and weights."""
 
 
 def _size_of_call(problem: Mapping[str, Any]) -> _Size | None:
-    """From the meta device, where nothing is computed. None: it does not run there, or is small."""
+    """Size of a call, from a run on the meta device. None: the model does not run there, or its inputs are small."""
     try:
         with torch.device("meta"), torch.no_grad(), torch.random.fork_rng(devices=[]):
             inputs = inputs_of(problem, 0)
-            if sum(leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)) < _FEW_INPUTS:
+            if (
+                sum(leaf.numel() for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
+                < _SMALL_INPUT_ELEMENTS
+            ):
                 return None
             model = model_operators.made(problem["Model"], problem)
             results = model(*inputs)
@@ -145,8 +149,8 @@ def _size_of_call(problem: Mapping[str, Any]) -> _Size | None:
 
 
 def _require_memory(size: _Size, order: ProblemOrder) -> None:
-    """Raise if memory is lacking, before anything is allocated: a failing allocation may end this process or others."""
-    needed, most = _COPIES * size.size_bytes, order.most_bytes
+    """Raise `MoreNeeded` or `TooLarge` before anything is allocated: a failed allocation may end processes."""
+    needed, most = _MEMORY_FACTOR * size.size_bytes, order.most_bytes
     if order.device_type == "cuda" and needed <= order.granted_bytes:
         most = min(most, _limit_device_memory(order.granted_bytes))
         if needed > most and not order.is_reserved:
@@ -154,7 +158,7 @@ def _require_memory(size: _Size, order: ProblemOrder) -> None:
     if needed > most:
         raise TooLarge(
             needed,
-            f"needs about {_gib(needed)} to be read ({_COPIES} x {_gib(size.size_bytes)} of inputs, weights and "
+            f"needs about {_gib(needed)} to be read ({_MEMORY_FACTOR} x {_gib(size.size_bytes)} of inputs, weights and "
             f"results), {_gib(most)} can be used for it",
         )
     if needed > order.granted_bytes:
@@ -162,28 +166,28 @@ def _require_memory(size: _Size, order: ProblemOrder) -> None:
 
 
 def _limit_device_memory(granted_bytes: int) -> int:
-    """Have torch take no more of the device than was granted, and say how much of that is free."""
+    """Limit torch to the granted bytes of the device, and return how many bytes of the device are free."""
     until = time.monotonic() + _FREED_SECONDS
     free, total = torch.cuda.mem_get_info()
     while free < granted_bytes and time.monotonic() < until:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         free, total = torch.cuda.mem_get_info()
     torch.cuda.set_per_process_memory_fraction(min(1.0, granted_bytes / total))
     return int(free)
 
 
 def _more_than_granted(order: ProblemOrder, lacking: str) -> Unfit:
-    """The error if a problem needs more than was granted. Twice as much is tried, and in the end all that there is."""
+    """The error for a problem that needs more than was granted. It requests twice as much, up to all usable memory."""
     wanted = 2 * order.granted_bytes
     if order.granted_bytes < order.most_bytes:
         return MoreNeeded(min(wanted, order.most_bytes))
     return TooLarge(wanted, f"needs more than {_gib(order.granted_bytes)} to be read, all that can be used: {lacking}")
 
 
-def _lacked_memory(error: BaseException) -> bool:
+def _is_memory_error(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or is_out_of_memory(error):
         return True
-    return any(text in str(error) for text in _LACKING)
+    return any(text in str(error) for text in _OUT_OF_MEMORY_TEXTS)
 
 
 def _gib(size_bytes: int) -> str:
@@ -191,7 +195,7 @@ def _gib(size_bytes: int) -> str:
 
 
 def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mapping[str, Any]) -> schema.Case:
-    """The case of a large problem, with one call on drawn values, or a few if the first ones give NaN or infinities."""
+    """The case of a large problem, from one call on drawn values; more calls only while results are NaN or infinite."""
     device = torch.device(order.device_type)
     model = model_operators.made(problem["Model"], problem)
     kinds = model_operators.weight_kinds(model)
@@ -215,25 +219,27 @@ def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mappin
     for fitted in choices(call, SUITE):
         for signs in (True, False):
             case = _with_weights(plain, fitted, properties, fills, signs=signs)
-            share = _share_that_is_no_number(function, case, device)
-            if share <= _FEW_NO_NUMBERS:
+            share = _largest_non_finite_share(function, case, device)
+            if share <= _MAX_NON_FINITE_SHARE:
                 return case
             reason = f"{share:.0%} of the results are NaN or infinite with any values that were tried"
     raise Unfit(reason)
 
 
-def _share_that_is_no_number(function: model_operators.ModelFunction, case: schema.Case, device: torch.device) -> float:
-    """The share of NaN and infinities in the worst result of one call on drawn values. 1: the model refuses them."""
+def _largest_non_finite_share(
+    function: model_operators.ModelFunction, case: schema.Case, device: torch.device
+) -> float:
+    """The largest share of NaN and infinities in a result of one call on drawn values. 1: the model raises."""
     drawn = draw_call(case, _SEED, device)
     weights, *inputs = drawn.args
     model, call = function.instance_for(weights, inputs)
     try:
         results = results_without_state(model, call)
     except OPERATOR_ERRORS as error:
-        if _lacked_memory(error):
+        if _is_memory_error(error):
             raise
         return 1.0
-    shares = [_no_numbers(result) for result in results if isinstance(result, torch.Tensor) and result.numel()]
+    shares = [_non_finite_share(result) for result in results if isinstance(result, torch.Tensor) and result.numel()]
     return max(shares, default=0.0)
 
 
@@ -250,23 +256,23 @@ def _case_with(
     call = msgspec.structs.replace(written.call, properties=properties)
     plain = schema.Case(SUITE, order.operator, call.args, jitter=False, timed=True, model=source)
     model_operators.register(plain)
-    _require_one_answer(model_operators.ModelFunction(problem["Model"], problem, kinds), weights, inputs)
+    _require_determinism(model_operators.ModelFunction(problem["Model"], problem, kinds), weights, inputs)
     fitted = fit(call, SUITE, {}, _CPU)
     fills = [
         schema.AsMade(place) if _stays_as_made(weight, kind) else kind
         for place, (weight, kind) in enumerate(zip(weights, kinds.values(), strict=True))
     ]
     both_signs, as_stated = (_with_weights(plain, fitted, properties, fills, signs=signs) for signs in (True, False))
-    return both_signs if _is_as_finite(both_signs, as_stated) else as_stated
+    return both_signs if _is_at_least_as_finite(both_signs, as_stated) else as_stated
 
 
 def _as_argument(weight: torch.Tensor, kind: model_operators.WeightKind) -> torch.Tensor:
-    """The weight as an argument. A constant table may be expanded (stride 0); as an argument it is contiguous."""
+    """The weight as an argument. A constant may be expanded (stride 0) and is made contiguous."""
     return weight.detach().contiguous() if kind == "constant" else weight.detach()
 
 
 def _stays_as_made(weight: torch.Tensor, kind: model_operators.WeightKind) -> bool:
-    return kind == "constant" or (kind == "buffer" and _means_something(weight))
+    return kind == "constant" or (kind == "buffer" and _holds_table(weight))
 
 
 def _constants_written_to(case: schema.Case) -> frozenset[str]:
@@ -274,7 +280,7 @@ def _constants_written_to(case: schema.Case) -> frozenset[str]:
     assert case.model is not None
     kinds = model_operators.weights_among({file.name: file.text for file in case.model.files}) or {}
     found: set[str] = set()
-    for seed in range(_LOOKS):
+    for seed in range(_DRAWS):
         drawn = draw_call(case, seed, _CPU)
         weights = {name: tensor.view for name, tensor in zip(kinds, drawn.tensors, strict=False)}
         before = {name: weights[name].clone() for name, kind in kinds.items() if kind == "constant"}
@@ -292,42 +298,45 @@ def _with_weights(
     *,
     signs: bool,
 ) -> schema.Case:
-    """``signs``: parameters that are made positive (the scale of a norm) get both signs, as they may by training."""
+    """The case with a fill for every weight. ``signs``: draw both signs for parameters that are initialized positive.
+
+    The scale of a norm is such a parameter; training may make it negative.
+    """
     listed = fitted.args[0]
     assert isinstance(listed, schema.Sequence)
     drawn = []
     for tensor, kind, seen in zip(listed.items, kinds, properties, strict=False):
         assert isinstance(tensor, schema.Tensor)
-        fill: schema.Fill | None = None  # whole numbers: as any other argument
+        fill: schema.Fill | None = None  # integers keep the fill that was found for them
         if isinstance(kind, schema.AsMade):
             fill = kind
         elif operators.torch_dtype(tensor.dtype).is_floating_point:
-            fill = _weight(seen, signs and kind == "parameter")
+            fill = _weight_fill(seen, signs and kind == "parameter")
         drawn.append(tensor if fill is None else msgspec.structs.replace(tensor, fill=fill))
     args = (schema.Sequence(tuple(drawn)), *fitted.args[1:])
     return msgspec.structs.replace(plain, args=args, indistinct=fitted.indistinct)
 
 
-def _is_as_finite(one: schema.Case, other: schema.Case) -> bool:
-    """Whether the first case gives no fewer finite results: a logarithm of a weight needs positive ones."""
+def _is_at_least_as_finite(one: schema.Case, other: schema.Case) -> bool:
+    """Whether the first case gives at least as many finite results. A logarithm of a weight needs positive values."""
     try:
-        return one == other or _finite_results(one) >= _finite_results(other)
+        return one == other or _finite_elements_of_draws(one) >= _finite_elements_of_draws(other)
     except Exception:  # noqa: BLE001 - problem files raise what they like, also for negative weights
         return False
 
 
-def _finite_results(case: schema.Case) -> int:
-    return sum(_finite_in(case, seed) for seed in range(_LOOKS))
+def _finite_elements_of_draws(case: schema.Case) -> int:
+    return sum(_finite_elements(case, seed) for seed in range(_DRAWS))
 
 
-def _finite_in(case: schema.Case, seed: int) -> int:
+def _finite_elements(case: schema.Case, seed: int) -> int:
     with torch.no_grad():
         result = operators.resolve(case.operator)(*draw_call(case, seed, _CPU).args)
     leaves = operators.flatten_outputs(result)
     return sum(int(torch.isfinite(leaf).sum()) for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
-def _no_numbers(result: torch.Tensor) -> float:
+def _non_finite_share(result: torch.Tensor) -> float:
     """The share of NaN and infinities in a result, counted in pieces."""
     if not (result.is_floating_point() or result.is_complex()):
         return 0.0
@@ -337,23 +346,23 @@ def _no_numbers(result: torch.Tensor) -> float:
     return 1.0 - count / flat.numel()
 
 
-def _require_one_answer(function: Callable[..., list[Any]], weights: list[torch.Tensor], inputs: list[Any]) -> None:
-    """Raise if two equal calls give different results, as with dropout in training mode."""
+def _require_determinism(function: Callable[..., list[Any]], weights: list[torch.Tensor], inputs: list[Any]) -> None:
+    """Raise :class:`Unfit` if two equal calls give different results, as with dropout in training mode."""
     with torch.no_grad():
         first, second = (function([weight.clone() for weight in weights], *inputs) for _ in range(2))
     if not all(torch.equal(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)):
         raise Unfit("the model gives another answer each time (dropout, random numbers)")
 
 
-def _means_something(buffer: torch.Tensor) -> bool:
-    """Whether a buffer holds a mask or a table, rather than one value everywhere, as untrained statistics do."""
+def _holds_table(buffer: torch.Tensor) -> bool:
+    """Whether a buffer holds a mask or a table. Untrained statistics have one value everywhere."""
     return buffer.numel() > 1 and (buffer.dtype is torch.bool or not bool((buffer == buffer.flatten()[0]).all()))
 
 
-def _weight(properties: ValueProperties, signs: bool) -> schema.Fill | None:
-    """Values of the magnitude that the model was made with, on which deep networks depend. None: as any other argument.
+def _weight_fill(properties: ValueProperties, signs: bool) -> schema.Fill | None:
+    """A fill with the magnitude of the initialized weight, on which deep networks depend. None: keep the usual fill.
 
-    ``signs``: draw both signs, though the weight was made positive.
+    ``signs``: draw both signs, though the weight was initialized positive.
     """
     if not properties.seen or (
         properties.values is not None and not any(isinstance(value, float) for value in properties.values)

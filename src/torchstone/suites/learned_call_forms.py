@@ -38,10 +38,12 @@ _DOMAINS: tuple[schema.Fill, ...] = (
     schema.Uniform(1.015625, 8.0),
 )
 """Ranges of values to try for floating-point arguments, from the most general to the most cautious."""
-_MOST_NAN = 0.02
-_ATTEMPTS = 8
-_TRIES, _TRIES_OF_BASE = 4, 8
-"""Draws of a form. The form is good if torch accepts all of them but one."""
+_MAX_NAN_SHARE = 0.02
+"""Largest mean share of NaN in the results for a range of values to be used."""
+_SIMPLEST_FORM_ATTEMPTS = 8
+"""Combinations of ways of the arguments that are tried for the simplest form."""
+_FORM_DRAWS, _SIMPLEST_FORM_DRAWS = 4, 8
+"""Draws of a form, and of the simplest form. A form is accepted if torch refuses at most one of them."""
 
 
 class Form(NamedTuple):
@@ -51,16 +53,16 @@ class Form(NamedTuple):
     rank: int
     dtypes: tuple[str, ...]
     ways: Mapping[str, tuple[Way, ...]]
-    """By argument; tensors that may be left out have two."""
+    """Argument -> its ways. Optional tensors have two: given and left out."""
     layouts: tuple[MemoryLayout, ...] = (PLAIN,)
     domain: schema.Fill = schema.Normal()
-    """The range of floating-point values that no table of `valid_values` gives."""
+    """Range for floating-point arguments whose values no table of `valid_values` gives."""
     specials: bool = False
     """Whether the operator's results for infinities and NaN are defined."""
 
 
 class Unfuzzable(Exception):  # noqa: N818 - an answer
-    """Why no form was found."""
+    """No form was found for an operator; the text is the reason."""
 
 
 class Operator(NamedTuple):
@@ -76,14 +78,14 @@ class Operator(NamedTuple):
 
 
 def learn(name: str, probe: TorchProbe, dtypes: Iterable[str] | None = None) -> Operator:
-    """Ask torch how the operator can be called. Raises :class:`Unfuzzable`."""
+    """Find the forms in which torch accepts calls of the operator. Raises :class:`Unfuzzable` if there is none."""
     overload = operators.resolve(name)
     bare = Operator(name, declared_arguments(overload), ())
-    _refuse(overload, bare)
+    _require_fuzzable(overload, bare)
     wanted = tuple(dtypes) if dtypes is not None else DTYPES
     forms: list[Form] = []
     for family, rank in itertools.product(FAMILIES, RANKS):
-        base = None if _is_known(bare, forms, family, rank) else _base(probe, bare, family, rank, wanted)
+        base = None if _adds_nothing(bare, forms, family, rank) else _simplest_form(probe, bare, family, rank, wanted)
         if base is not None:
             forms.append(_widened(probe, bare, base, wanted, forms[0] if forms else None))
     if not forms:
@@ -91,7 +93,7 @@ def learn(name: str, probe: TorchProbe, dtypes: Iterable[str] | None = None) -> 
     return bare._replace(forms=tuple(forms))
 
 
-def _refuse(overload: torch._ops.OpOverload, operator: Operator) -> None:
+def _require_fuzzable(overload: torch._ops.OpOverload, operator: Operator) -> None:
     if not operator.slots:
         raise Unfuzzable("it takes no tensor")
     if torch.Tag.inplace_view in overload.tags or (
@@ -108,8 +110,8 @@ def _refuse(overload: torch._ops.OpOverload, operator: Operator) -> None:
 # ---- learning
 
 
-def _is_known(operator: Operator, forms: Sequence[Form], family: Family, rank: int) -> bool:
-    """Whether an earlier form has such shapes already: those that are all equal, and those that broadcast."""
+def _adds_nothing(operator: Operator, forms: Sequence[Form], family: Family, rank: int) -> bool:
+    """Whether the family adds nothing: it has no shapes here, or earlier forms (`same`, `broadcast`) include them."""
     shapes = family(OrdinaryChoices(0), operator.slots, rank)
     if shapes is None:
         return True
@@ -122,13 +124,16 @@ def _is_known(operator: Operator, forms: Sequence[Form], family: Family, rank: i
 
 
 def _widened(probe: TorchProbe, operator: Operator, form: Form, dtypes: Sequence[str], first: Form | None) -> Form:
-    """The form with all that torch accepts in it. Ranges of values are learned once, from the operator's first form."""
+    """The form with all ways, dtypes and layouts that torch accepts.
+
+    The range of values is learned once, for the operator's first form.
+    """
     ways = {
-        name: _taken(ways, functools.partial(_has_way, probe, operator, form, name)) or form.ways[name]
+        name: _accepted(ways, functools.partial(_accepts_way, probe, operator, form, name)) or form.ways[name]
         for name, ways in _every_way(operator).items()
     }
-    taken = _taken(dtypes, lambda dtype: _holds(probe, operator, form._replace(dtypes=(dtype,))))
-    layouts = _taken(_layouts(operator), lambda layout: _holds(probe, operator, form._replace(layouts=(layout,))))
+    taken = _accepted(dtypes, lambda dtype: _accepts(probe, operator, form._replace(dtypes=(dtype,))))
+    layouts = _accepted(_layouts(operator), lambda layout: _accepts(probe, operator, form._replace(layouts=(layout,))))
     form = form._replace(ways=ways, dtypes=taken or form.dtypes, layouts=layouts or form.layouts)
     if first is not None:
         is_open = isinstance(form.domain, schema.Normal)
@@ -137,17 +142,19 @@ def _widened(probe: TorchProbe, operator: Operator, form: Form, dtypes: Sequence
     return form._replace(specials=_defines_specials(probe, operator, form))
 
 
-def _base(probe: TorchProbe, operator: Operator, family: Family, rank: int, dtypes: Sequence[str]) -> Form | None:
-    """The simplest form that torch accepts: every argument is given in one way."""
+def _simplest_form(
+    probe: TorchProbe, operator: Operator, family: Family, rank: int, dtypes: Sequence[str]
+) -> Form | None:
+    """A form that torch accepts, with one way per argument and one dtype. None: torch accepts none that was tried."""
     every = _every_way(operator)
     choices = OrdinaryChoices(f"{operator.name} {family.__name__} {rank}")
     if family(choices, operator.slots, rank) is None:
         return None
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(_SIMPLEST_FORM_ATTEMPTS):
         ways = {name: (ways[0] if attempt == 0 else choices.one_of(ways),) for name, ways in every.items()}
-        for dtype in _telling(dtypes):
+        for dtype in _one_dtype_per_kind(dtypes):
             form = Form(family, rank, (dtype,), ways)
-            if _holds(probe, operator, form, _TRIES_OF_BASE):
+            if _accepts(probe, operator, form, _SIMPLEST_FORM_DRAWS):
                 return form
         if all(len(ways) == 1 for ways in every.values()):
             break
@@ -155,38 +162,38 @@ def _base(probe: TorchProbe, operator: Operator, family: Family, rank: int, dtyp
         return None
     definite = Form(family, rank, tuple(dtypes[:1]), {name: ways[:1] for name, ways in every.items()})
     definite = definite._replace(domain=schema.PositiveDefinite())
-    return definite if _holds(probe, operator, definite) else None
+    return definite if _accepts(probe, operator, definite) else None
 
 
-def _telling(dtypes: Sequence[str]) -> tuple[str, ...]:
-    """One dtype of each kind: if torch refuses the first floating-point dtype, it refuses the others."""
+def _one_dtype_per_kind(dtypes: Sequence[str]) -> tuple[str, ...]:
+    """One dtype of each kind. If torch refuses one floating-point dtype, it probably refuses the others."""
     kinds = {"float" if dtype in _FLOATS else dtype: dtype for dtype in reversed(dtypes)}
     return tuple(reversed(kinds.values()))
 
 
 def _every_way(operator: Operator) -> dict[str, tuple[Way, ...]]:
-    """The ways to give each argument. Optional tensors are given or left out."""
+    """Argument -> all its ways. Optional tensors are given or left out."""
     found = {argument.name: argument.ways for argument in operator.declared if argument.slot is None}
     for slot in operator.slots:
         if slot.optional:
-            found[slot.name] = _THERE, _LEFT_OUT
+            found[slot.name] = _GIVEN, _LEFT_OUT
     return found
 
 
-_THERE = Way("there", lambda choices, setting: True)
+_GIVEN = Way("there", lambda choices, setting: True)
 _LEFT_OUT = Way("left out", lambda choices, setting: None)
 
 
-def _has_way(probe: TorchProbe, operator: Operator, form: Form, name: str, way: Way) -> bool:
-    return _holds(probe, operator, form._replace(ways={**form.ways, name: (way,)}))
+def _accepts_way(probe: TorchProbe, operator: Operator, form: Form, name: str, way: Way) -> bool:
+    return _accepts(probe, operator, form._replace(ways={**form.ways, name: (way,)}))
 
 
-def _taken(options: Sequence[T], holds: Callable[[T], bool]) -> tuple[T, ...]:
+def _accepted(options: Sequence[T], holds: Callable[[T], bool]) -> tuple[T, ...]:
     return tuple(option for option in options if holds(option))
 
 
-def _holds(probe: TorchProbe, operator: Operator, form: Form, tries: int = _TRIES) -> bool:
-    """Whether torch accepts all draws of the form but one."""
+def _accepts(probe: TorchProbe, operator: Operator, form: Form, tries: int = _FORM_DRAWS) -> bool:
+    """Whether torch refuses at most one of the draws of the form."""
     choices = OrdinaryChoices(tries)
     refused = 0
     for seed in range(tries):
@@ -209,32 +216,35 @@ def _is_pointwise(operator: Operator) -> bool:
 
 
 def _with_domain(probe: TorchProbe, operator: Operator, form: Form) -> Form:
-    """The form with the most general range of values that gives hardly any NaN."""
+    """The form with the most general range of values that gives at most 2 % NaN."""
     floats = tuple(dtype for dtype in form.dtypes if dtype in _FLOATS)
     if not floats or not isinstance(form.domain, schema.Normal):
         return form
     for domain in _DOMAINS:
         option = form._replace(domain=domain)
-        if _share_of_nan(probe, operator, option._replace(dtypes=floats[:1])) <= _MOST_NAN:
+        if _share_of_nan(probe, operator, option._replace(dtypes=floats[:1])) <= _MAX_NAN_SHARE:
             return option
     return form
 
 
 def _share_of_nan(probe: TorchProbe, operator: Operator, form: Form) -> float:
     choices = OrdinaryChoices(1)
-    cases = (draw_case(operator, form, choices) for _ in range(2 * _TRIES))
+    cases = (draw_case(operator, form, choices) for _ in range(2 * _FORM_DRAWS))
     shares = [probe.share_of_nan(case, seed) for seed, case in enumerate(cases) if case and probe.takes(case, seed)]
     return sum(shares) / len(shares) if shares else 1.0
 
 
 def _defines_specials(probe: TorchProbe, operator: Operator, form: Form) -> bool:
-    """Whether torch treats special values alike in every memory layout: its vectorized and scalar code may differ."""
+    """Whether torch's results for special values are the same in every memory layout.
+
+    torch's vectorized and scalar code may treat NaN and infinities differently.
+    """
     floats = tuple(dtype for dtype in form.dtypes if dtype in _FLOATS)
     if not floats or not _is_pointwise(operator) or not isinstance(form.domain, schema.Normal):
         return False
     choices = OrdinaryChoices(2)
     for dtype in floats:
-        for seed in range(_TRIES):
+        for seed in range(_FORM_DRAWS):
             case = draw_case(operator, form._replace(dtypes=(dtype,), layouts=(PLAIN,)), choices)
             if case is not None and probe.takes(case, seed) and not probe.defines(with_specials(case), seed):
                 return False
@@ -243,10 +253,10 @@ def _defines_specials(probe: TorchProbe, operator: Operator, form: Form) -> bool
 
 def with_specials(case: schema.Case) -> schema.Case:
     """The case with special values (NaN, infinity) among those of every normal distribution."""
-    return _changed(case, _special)
+    return _map_tensors(case, _with_special_values)
 
 
-def _special(tensor: schema.Tensor) -> schema.Tensor:
+def _with_special_values(tensor: schema.Tensor) -> schema.Tensor:
     if isinstance(tensor.fill, schema.Normal) and tensor.dtype in _FLOATS:
         return msgspec.structs.replace(tensor, fill=msgspec.structs.replace(tensor.fill, specials=True))
     return tensor
@@ -256,23 +266,27 @@ def _special(tensor: schema.Tensor) -> schema.Tensor:
 
 
 def draw_case(operator: Operator, form: Form, choices: Choices) -> schema.Case | None:
-    """A case of the form, valid or not; None: the family has no shapes for these arguments."""
+    """A case of the form, which torch may refuse. None: the family has no shapes for these arguments."""
     shapes = form.family(choices, operator.slots, form.rank)
     if shapes is None:
         return None
     dtype = choices.one_of(form.dtypes)
     drawn: dict[str, Value] = {}
     for argument in operator.declared:
-        drawn[argument.name] = _drawn(argument, form, shapes, dtype, Setting(shapes.main, dtype, drawn), choices)
+        drawn[argument.name] = _draw_argument(
+            argument, form, shapes, dtype, Setting(shapes.main, dtype, drawn), choices
+        )
     call = fills_for(operator.name, _call(operator, drawn))
     case = schema.Case(SUITE, operator.name, call.args, call.kwargs)
-    case = _changed(case, lambda tensor: _filled(tensor, form, shapes.main, dtype))
+    case = _map_tensors(case, lambda tensor: _filled(tensor, form, shapes.main, dtype))
     if form.specials and choices.one_of((False, False, True)):
         case = with_specials(case)
-    return _tagged(_on_memory(operator, form, case, choices), form)
+    return _tagged(_with_layouts(operator, form, case, choices), form)
 
 
-def _drawn(argument: Declared, form: Form, shapes: Shapes, dtype: str, setting: Setting, choices: Choices) -> Value:
+def _draw_argument(
+    argument: Declared, form: Form, shapes: Shapes, dtype: str, setting: Setting, choices: Choices
+) -> Value:
     slot = argument.slot
     if slot is None:
         if argument.name in shapes.fixed:
@@ -308,7 +322,7 @@ def _is_default(argument: Declared, drawn: Mapping[str, Value]) -> bool:
 
 
 def _filled(tensor: schema.Tensor, form: Form, main: Shape, dtype: str) -> schema.Tensor:
-    """If `valid_values` has none for the tensor: values of the form's range, or indices into the smallest dimension."""
+    """The tensor; where `valid_values` gives no fill, with the form's range or indices into the smallest dimension."""
     if tensor.fill == schema.Normal() and tensor.dtype in _FLOATS:
         return msgspec.structs.replace(tensor, fill=form.domain)
     if tensor.fill == NUMBERS and dtype != tensor.dtype:
@@ -316,7 +330,7 @@ def _filled(tensor: schema.Tensor, form: Form, main: Shape, dtype: str) -> schem
     return tensor
 
 
-def _changed(case: schema.Case, change: Callable[[schema.Tensor], schema.Tensor]) -> schema.Case:
+def _map_tensors(case: schema.Case, change: Callable[[schema.Tensor], schema.Tensor]) -> schema.Case:
     def changed(argument: schema.Argument) -> schema.Argument:
         match argument:
             case schema.Tensor():
@@ -330,8 +344,8 @@ def _changed(case: schema.Case, change: Callable[[schema.Tensor], schema.Tensor]
     return msgspec.structs.replace(case, args=args, kwargs={name: changed(a) for name, a in case.kwargs.items()})
 
 
-def _on_memory(operator: Operator, form: Form, case: schema.Case, choices: Choices) -> schema.Case:
-    """A quarter of the cases stay contiguous. In the others each tensor gets a random layout, seldom contiguous."""
+def _with_layouts(operator: Operator, form: Form, case: schema.Case, choices: Choices) -> schema.Case:
+    """The case with random layouts of its tensors, seldom contiguous. A quarter of the cases stay contiguous."""
     if form.layouts == (PLAIN,) or (len(form.layouts) > 1 and choices.one_of((True, False, False, False))):
         return case
     written = operators.contract_of(case).mutated
@@ -342,7 +356,7 @@ def _on_memory(operator: Operator, form: Form, case: schema.Case, choices: Choic
         expandable = next(position) not in written
         return laid_out(tensor, choices.one_of(layouts), choices, expandable=expandable)
 
-    return _changed(case, placed)
+    return _map_tensors(case, placed)
 
 
 def _tagged(case: schema.Case, form: Form) -> schema.Case:

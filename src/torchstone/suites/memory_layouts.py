@@ -13,7 +13,8 @@ MemoryLayout = Literal["plain", "shifted", "transposed", "stepped", "expanded"]
 PLAIN: MemoryLayout = "plain"
 LAYOUTS: tuple[MemoryLayout, ...] = ("plain", "shifted", "transposed", "stepped", "expanded")
 OFFSETS = (1, 3, 7)
-_PER_ELEMENT = (schema.Normal, schema.Uniform, schema.Integers, schema.Booleans)
+_INDEPENDENT_FILLS = (schema.Normal, schema.Uniform, schema.Integers, schema.Booleans)
+"""Fills that draw each element by itself. Only these allow stride 0, where elements share a value."""
 
 
 def laid_out(tensor: schema.Tensor, layout: MemoryLayout, choices: Choices, *, expandable: bool) -> schema.Tensor:
@@ -24,22 +25,24 @@ def laid_out(tensor: schema.Tensor, layout: MemoryLayout, choices: Choices, *, e
         case "shifted":
             return msgspec.structs.replace(tensor, offset=choices.one_of(OFFSETS))
         case "transposed" if rank > 1:
-            return _with(tensor, _transposed(tensor.shape, choices))
+            return _with_strides(tensor, _transposed(tensor.shape, choices))
         case "stepped" if rank > 0:
-            return _with(tensor, tuple(2 * stride for stride in plain))
-        case "expanded" if rank > 0 and expandable and isinstance(tensor.fill, _PER_ELEMENT):
-            return _with(tensor, _expanded(tensor.shape, choices.whole(0, rank - 1)))
+            return _with_strides(tensor, tuple(2 * stride for stride in plain))
+        case "expanded" if rank > 0 and expandable and isinstance(tensor.fill, _INDEPENDENT_FILLS):
+            return _with_strides(tensor, _expanded(tensor.shape, choices.whole(0, rank - 1)))
         case _:
             return tensor
 
 
-def _with(tensor: schema.Tensor, strides: tuple[int, ...]) -> schema.Tensor:
-    """The tensor with these strides. They are left out if they address memory as contiguous ones do."""
-    told = any(s != p and size > 1 for s, p, size in _against_plain(tensor.shape, strides)) and 0 not in tensor.shape
-    return msgspec.structs.replace(tensor, strides=strides) if told else tensor
+def _with_strides(tensor: schema.Tensor, strides: tuple[int, ...]) -> schema.Tensor:
+    """The tensor with these strides. Strides that address memory as contiguous ones do are left out."""
+    differ = (
+        any(s != p and size > 1 for s, p, size in _zip_with_contiguous(tensor.shape, strides)) and 0 not in tensor.shape
+    )
+    return msgspec.structs.replace(tensor, strides=strides) if differ else tensor
 
 
-def _against_plain(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int, int]]:
+def _zip_with_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int, int]]:
     return list(zip(strides, operators.contiguous_strides(shape), shape, strict=True))
 
 

@@ -21,18 +21,18 @@ _LISTS_OF_DIMENSIONS = {"dim", "dims", "axis", "axes"}
 _SIZES = {"size", "shape", "output_size"}
 _INDICES = {"index", "indices"}
 _MASKS = {"mask", "condition"}
-_WORDS = ("none", "tanh", "floor", "trunc", "sum", "mean", "prod", "amax", "amin", "ij", "xy", "linear", "lower")
+_STRINGS = ("none", "tanh", "floor", "trunc", "sum", "mean", "prod", "amax", "amin", "ij", "xy", "linear", "lower")
 """Values of ATen's string arguments. All are tried for every operator with such an argument."""
-_WHOLE_NUMBERS = (1, 2, -1, 0, 3)
+_INTEGERS = (1, 2, -1, 0, 3)
 _FRACTIONS = (0.5, -1.5, 2.5, 0.0)
 
 
 class Setting(NamedTuple):
-    """What is known of a call when an argument is chosen."""
+    """What is known about a call when one of its arguments is chosen."""
 
     main: Shape
     dtype: str
-    """Of the tensors that hold values."""
+    """Dtype of the tensor arguments that are neither indices nor masks."""
     drawn: Mapping[str, Value]
     """Arguments before this one."""
 
@@ -56,11 +56,11 @@ class Declared(NamedTuple):
     name: str
     type: str
     keyword: bool
-    """Whether it can be given by name only."""
+    """Whether it is keyword-only."""
     default: Value
     has_default: bool
     ways: tuple[Way, ...] = ()
-    """Empty: it is a tensor, or no value is known for its type."""
+    """Empty for a tensor, and for a type that has no known values."""
     slot: Slot | None = None
 
 
@@ -98,44 +98,44 @@ def _ways(name: str, kind: str) -> tuple[Way, ...]:
         return Way("none", lambda choices, setting: None), *_ways(name, kind[len("Optional[") : -1])
     match kind:
         case "bool":
-            return _each(False, True)
+            return _way_per_value(False, True)
         case "number":
-            return _among("whole", *_WHOLE_NUMBERS), Way("fraction", _fraction)
+            return _one_of_way("whole", *_INTEGERS), Way("fraction", _fraction)
         case "float":
-            return _reals(name)
+            return _float_ways(name)
         case "int" | "SymInt":
-            return _whole(name)
+            return _integer_ways(name)
         case "List[int]" | "List[SymInt]":
-            return _lists(name)
+            return _list_ways(name)
         case "str":
-            return _each(*_WORDS)
+            return _way_per_value(*_STRINGS)
         case "ScalarType":
-            return _each(*(TorchName("dtype", dtype) for dtype in ("float32", "float64", "int64")))
+            return _way_per_value(*(TorchName("dtype", dtype) for dtype in ("float32", "float64", "int64")))
         case _:
             return ()
 
 
-def _each(*values: Value) -> tuple[Way, ...]:
+def _way_per_value(*values: Value) -> tuple[Way, ...]:
     """Each value is a way of its own: torch may take some and refuse others."""
-    return tuple(_among(str(value).lower(), value) for value in values)
+    return tuple(_one_of_way(str(value).lower(), value) for value in values)
 
 
-def _among(name: str, *values: Value) -> Way:
+def _one_of_way(name: str, *values: Value) -> Way:
     return Way(name, lambda choices, setting: choices.one_of(values))
 
 
 def _fraction(choices: Choices, setting: Setting) -> Value:
     """A fraction for floating-point tensors, otherwise a whole number: some operators refuse fractions there."""
-    return choices.one_of(_FRACTIONS if "float" in setting.dtype else _WHOLE_NUMBERS)
+    return choices.one_of(_FRACTIONS if "float" in setting.dtype else _INTEGERS)
 
 
-def _reals(name: str) -> tuple[Way, ...]:
+def _float_ways(name: str) -> tuple[Way, ...]:
     if name == "eps":
-        return (_among("small", 1e-5, 1e-3, 1e-6),)
-    return _among("probability", 0.5, 0.25, 1.0), _among("any", 1.0, 2.0, *_FRACTIONS)
+        return (_one_of_way("small", 1e-5, 1e-3, 1e-6),)
+    return _one_of_way("probability", 0.5, 0.25, 1.0), _one_of_way("any", 1.0, 2.0, *_FRACTIONS)
 
 
-def _whole(name: str) -> tuple[Way, ...]:
+def _integer_ways(name: str) -> tuple[Way, ...]:
     if name in _DIMENSIONS:
         return (Way("dimension", _dimension),)
     match name:
@@ -148,7 +148,12 @@ def _whole(name: str) -> tuple[Way, ...]:
         case "k":
             return (Way("count", lambda choices, setting: choices.whole(1, max(1, setting.size_along("dim")))),)
         case _:
-            return _among("one", 1), _among("few", 1, 2, 3), _among("flag", 0, 1, 2), _among("signed", 0, 1, -1, 2, -2)
+            return (
+                _one_of_way("one", 1),
+                _one_of_way("few", 1, 2, 3),
+                _one_of_way("flag", 0, 1, 2),
+                _one_of_way("signed", 0, 1, -1, 2, -2),
+            )
 
 
 def _dimension(choices: Choices, setting: Setting) -> int:
@@ -163,24 +168,24 @@ def _length(choices: Choices, setting: Setting) -> int:
     return choices.whole(0, max(0, setting.size_along("dim") - begin))
 
 
-def _lists(name: str) -> tuple[Way, ...]:
+def _list_ways(name: str) -> tuple[Way, ...]:
     if name in _LISTS_OF_DIMENSIONS:
-        return Way("some dimensions", _some_dimensions), Way("all dimensions", _permutation), _among("nothing", ())
+        return Way("some dimensions", _some_dimensions), Way("all dimensions", _permutation), _one_of_way("nothing", ())
     if name in _SIZES:
         return (
             Way("the same", lambda choices, setting: setting.main),
             Way("flat", lambda choices, setting: (math.prod(setting.main),)),
-            _among("inferred", (-1,)),
-            *(_numbers(length, 1, 4) for length in (1, 2, 3)),
+            _one_of_way("inferred", (-1,)),
+            *(_integer_list(length, 1, 4) for length in (1, 2, 3)),
         )
     if name == "repeats":
         return (Way("repeats", lambda choices, setting: tuple(choices.whole(1, 3) for _ in setting.main)),)
     if name == "padding":
-        return tuple(_numbers(length, 0, 1) for length in (1, 2, 3))
-    return tuple(_numbers(length, 1, 2) for length in (1, 2, 3, 4))
+        return tuple(_integer_list(length, 0, 1) for length in (1, 2, 3))
+    return tuple(_integer_list(length, 1, 2) for length in (1, 2, 3, 4))
 
 
-def _numbers(length: int, low: int, high: int) -> Way:
+def _integer_list(length: int, low: int, high: int) -> Way:
     return Way(f"{length} numbers", lambda choices, setting: tuple(choices.whole(low, high) for _ in range(length)))
 
 

@@ -26,9 +26,9 @@ from torchstone.suites.case_cache import (
 from torchstone.suites.fixed_size_layouts import may_be_laid_out
 
 CATALOGUE_VERSION = 6
-"""To be raised when the same samples would give other cases, or when these are kept in another format."""
+"""Raise it when the same samples would give other cases, or when the cache has another format."""
 DEFAULT_DTYPES = {"cuda": "bfloat16"}
-_OTHER_DEVICES = "float32"
+_DTYPE_OF_OTHER_DEVICES = "float32"
 
 
 class OpInfoSuite:
@@ -38,7 +38,7 @@ class OpInfoSuite:
     """
 
     def __init__(self, entries: Collection[str] | None = None) -> None:
-        """``entries``: only these of OpInfo's database, by name; None is all."""
+        """``entries``: use only these entries of OpInfo's database, by name; None is all."""
         self._entries = None if entries is None else tuple(sorted(entries))
         self._progress: Progress = lambda done, total, what: None
         self._known: dict[tuple[str, str], Prepared] = {}
@@ -64,7 +64,7 @@ class OpInfoSuite:
         return SuiteSize(len({name for name, _ in chosen}), sum(count for _, count in chosen))
 
     def operators(self, query: CaseQuery) -> tuple[str, ...] | None:
-        """The overloads that the samples call and the query selects; None if samples would have to be run first."""
+        """The overloads that samples call and the query selects; None if samples would have to be run first."""
         found = [self._known_index(query.device_type, dtype) for dtype in _dtypes(query)]
         if any(index is None for index in found):
             return None
@@ -117,7 +117,7 @@ class OpInfoSuite:
 
 
 def _dtypes(query: CaseQuery) -> tuple[str, ...]:
-    return query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _OTHER_DEVICES),)
+    return query.dtypes or (DEFAULT_DTYPES.get(query.device_type, _DTYPE_OF_OTHER_DEVICES),)
 
 
 def _may_give_cases(query: CaseQuery, entry: Entry) -> bool:

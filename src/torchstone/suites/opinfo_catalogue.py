@@ -21,10 +21,11 @@ from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.case_cache import Entry, Exclusion, Index, Part, PlacedCase, Prepared, Progress, merged
 
 _SECONDS_PER_REPLY = 180.0
+"""Longest wait for a message of a process; then it is replaced."""
 _SECONDS_TO_START = 180.0
 _MOST_PROCESSES = 16
-_MOST_NAMES = 5
-"""Operators that the progress names; of more only the number is given."""
+_MAX_SHOWN_NAMES = 5
+"""Most operators that the progress text names. The others are only counted."""
 CRASHES = "torch crashes or does not end on its samples"
 
 
@@ -33,14 +34,14 @@ class Sample(msgspec.Struct, frozen=True, tag="sample"):
 
     index: int
     names: tuple[str, ...] | None = None
-    """Only of these operators, named as in `CaseQuery.operators`; None is all."""
+    """Make cases of these operators only, named as in `CaseQuery.operators`; None is all."""
     cautious: tuple[str, ...] = ()
-    """Operators that get the very values that they were recorded with, because on others a process died."""
+    """Operators whose integers keep their recorded values, because a process died on other values."""
     without: tuple[str, ...] = ()
-    """Operators to leave out: a process died of the recorded values too."""
+    """Operators to leave out, because a process died on the recorded values too."""
 
     def after_death(self, operator: str) -> Sample | None:
-        """The next order after a process died while it made cases of that operator; None: there is none left to try."""
+        """The order to try next after a process died while making cases of that operator. None: there is none."""
         if not operator:
             return None
         if operator in self.cautious:
@@ -54,14 +55,14 @@ class Enlarge(msgspec.Struct, frozen=True, tag="enlarge"):
     case: Case
 
     def after_death(self, operator: str) -> None:
-        """There is no other way to make one."""
+        """Return None: there is no other way to make a variant."""
 
 
 SamplingOrder = Sample | Enlarge
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """Sent before cases are made of one operator, so that it is known at which one a process died."""
+    """Sent before cases of one operator are made. It tells on which operator a process died."""
 
     operator: str
 
@@ -86,7 +87,7 @@ class Names(msgspec.Struct, frozen=True):
 
     entries: tuple[str, ...] = ()
     missing: str = ""
-    """The package that OpInfo needs and that is not there."""
+    """The package that OpInfo needs and that is not installed."""
 
 
 class _Process:
@@ -104,7 +105,7 @@ class _Process:
 
     @property
     def names(self) -> Names:
-        """The first message. It is waited for only when it is needed, so that processes start in parallel."""
+        """The first message. The first access waits for it, so that processes start in parallel."""
         if self._names is None:
             self._names = msgspec.json.decode(self._line(_SECONDS_TO_START) or b"{}", type=Names)
         return self._names
@@ -155,35 +156,37 @@ def prepare(
     index: Index | None = None,
     entries: Collection[str] | None = None,
 ) -> Prepared:
-    """Make the cases of the operators named, and a large variant for each; None is all.
+    """Make the cases of the named operators, and a large variant of a case for each operator. None: all operators.
 
-    Without an index the samples of every entry are run, and the index is made of what they call. With one, only those
-    entries are run that call an operator named. ``entries``: only these of the database, by name; None is all.
+    Without an index, the samples of every entry are run, and the index is made of the operators that they call. With
+    an index, only entries that call a named operator are run. ``entries``: names of entries to use; None is all.
     """
     query = CaseQuery(names)
-    callers = {entry.number for entry in index.entries if _calls(entry, query)} if index is not None else None
-    with contextlib.closing(_Crew(device, dtype, _MOST_PROCESSES if callers is None else len(callers))) as crew:
+    callers = {entry.number for entry in index.entries if _calls_selected(entry, query)} if index is not None else None
+    with contextlib.closing(_ProcessPool(device, dtype, _MOST_PROCESSES if callers is None else len(callers))) as crew:
         chosen = [
             (number, name)
             for number, name in enumerate(crew.names)
             if (callers is None or number in callers) and (entries is None or name in entries)
         ]
-        what = _told("OpInfo entries" if index is not None else "all OpInfo entries", names)
+        what = _progress_text("OpInfo entries" if index is not None else "all OpInfo entries", names)
         answers = crew.carry_out([Sample(number, names) for number, _ in chosen], progress, what)
-        ran = [_Ran(number, name, found) for (number, name), found in zip(chosen, answers, strict=True)]
+        ran = [_SampledEntry(number, name, found) for (number, name), found in zip(chosen, answers, strict=True)]
         if index is None:
             index = Index(tuple(map(_entry, ran)))
         else:
-            ran = [_blamed(entry, query, index) for entry in ran]
+            ran = [_with_crashed_operators(entry, query, index) for entry in ran]
         parts = _parts((operator for operator in index.operators if selects(query, operator)), ran)
-        bases = [base for part in parts.values() for base in _base(part)]
-        grown = crew.carry_out([Enlarge(base.case) for base in bases], progress, _told("large variants", names))
+        bases = [base for part in parts.values() for base in _case_to_enlarge(part)]
+        grown = crew.carry_out(
+            [Enlarge(base.case) for base in bases], progress, _progress_text("large variants", names)
+        )
     for base, found in zip(bases, grown, strict=True):
         parts[base.case.operator] = _with_large(parts[base.case.operator], found)
     return Prepared(index, parts)
 
 
-class _Ran(NamedTuple):
+class _SampledEntry(NamedTuple):
     """An entry whose samples were run."""
 
     number: int
@@ -191,25 +194,25 @@ class _Ran(NamedTuple):
     found: Found
 
 
-def _calls(entry: Entry, query: CaseQuery) -> bool:
+def _calls_selected(entry: Entry, query: CaseQuery) -> bool:
     return any(selects(query, operator) for operator in entry.operators)
 
 
-def _told(what: str, names: tuple[str, ...] | None) -> str:
-    """What is made, and for which operators."""
+def _progress_text(what: str, names: tuple[str, ...] | None) -> str:
+    """Text for the progress: what is made, and for which operators."""
     if names is None:
         return what
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{what} for {', '.join(names[:_MOST_NAMES])}{more}"
+    more = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
+    return f"{what} for {', '.join(names[:_MAX_SHOWN_NAMES])}{more}"
 
 
-def _entry(ran: _Ran) -> Entry:
+def _entry(ran: _SampledEntry) -> Entry:
     failed = tuple(item for item in ran.found.exclusions if not item.operator)
     return Entry(ran.name, ran.number, ran.found.operators, failed)
 
 
-def _blamed(ran: _Ran, query: CaseQuery, index: Index) -> _Ran:
-    """If the whole entry crashed, exclude each of its operators: the index was made before and cannot tell."""
+def _with_crashed_operators(ran: _SampledEntry, query: CaseQuery, index: Index) -> _SampledEntry:
+    """If the whole entry crashed, exclude each operator that it calls according to the index, which was made before."""
     if not any(item.reason == CRASHES and not item.operator for item in ran.found.exclusions):
         return ran
     called = next(entry.operators for entry in index.entries if entry.number == ran.number)
@@ -217,7 +220,7 @@ def _blamed(ran: _Ran, query: CaseQuery, index: Index) -> _Ran:
     return ran._replace(found=Found(exclusions=lost))
 
 
-def _parts(operators: Iterable[str], ran: Iterable[_Ran]) -> dict[str, Part]:
+def _parts(operators: Iterable[str], ran: Iterable[_SampledEntry]) -> dict[str, Part]:
     """The cases of each operator, without repetitions: the first of equal calls."""
     cases: dict[str, dict[str, PlacedCase]] = {operator: {} for operator in operators}
     exclusions: dict[str, list[Exclusion]] = {operator: [] for operator in cases}
@@ -231,21 +234,21 @@ def _parts(operators: Iterable[str], ran: Iterable[_Ran]) -> dict[str, Part]:
 
 
 def _with_large(part: Part, found: Found) -> Part:
-    """The part with its large variant. Large ones come after all other cases, by the first case that may grow."""
-    _, entry, number = next(item.place for item in part.cases if _may_grow(item.case))
+    """The part with its large variant. Large variants sort after all other cases, by the first case that may grow."""
+    _, entry, number = next(item.place for item in part.cases if _can_be_enlarged(item.case))
     large = tuple(PlacedCase(case, (1, entry, number)) for case in found.cases)
     return msgspec.structs.replace(part, cases=(*part.cases, *large))
 
 
-class _Crew:
-    """Processes that work in parallel and are replaced when they die."""
+class _ProcessPool:
+    """A pool of processes that run samples in parallel. A process that dies is replaced."""
 
     def __init__(self, device: str, dtype: str, orders: int) -> None:
-        """``orders``: the largest number of orders to come; no more processes are started."""
-        self._circumstances = device, dtype
+        """``orders``: the largest number of orders to come, and so the most processes that are started."""
+        self._device_and_dtype = device, dtype
         count = min(max(orders, 1), _MOST_PROCESSES, len(os.sched_getaffinity(0)))
-        self._crew = [_Process(device, dtype) for _ in range(count)]
-        found = self._crew[0].names
+        self._processes = [_Process(device, dtype) for _ in range(count)]
+        found = self._processes[0].names
         self.names = found.entries
         if found.missing or not found.entries:
             self.close()
@@ -255,11 +258,11 @@ class _Crew:
             raise InfrastructureError(f"torch's OpInfo database cannot be used for {device} here.")
 
     def close(self) -> None:
-        for process in self._crew:
+        for process in self._processes:
             process.close()
 
     def carry_out(self, orders: Sequence[SamplingOrder], progress: Progress, what: str) -> list[Found]:
-        """The answers in the order of the orders."""
+        """Carry out all orders; the answers are in the sequence of the orders."""
         answers: dict[int, Found] = {}
         waiting = deque(enumerate(orders))
         lock = threading.Lock()
@@ -275,7 +278,7 @@ class _Crew:
                     answers[number] = answer
                     progress(len(answers), len(orders), what)
 
-        threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(len(self._crew))]
+        threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(len(self._processes))]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -285,22 +288,22 @@ class _Crew:
     def _answer(self, place: int, order: SamplingOrder) -> Found:
         left: SamplingOrder | None = order
         while left is not None:
-            reply = self._crew[place].ask(left)
+            reply = self._processes[place].ask(left)
             if isinstance(reply, Found):
                 return reply
-            self._crew[place].close()
-            self._crew[place] = _Process(*self._circumstances)
+            self._processes[place].close()
+            self._processes[place] = _Process(*self._device_and_dtype)
             left = left.after_death(reply.operator)
         source = self.names[order.index] if isinstance(order, Sample) else order.case.operator
         return Found(exclusions=(Exclusion("", CRASHES, source),))
 
 
-def _base(part: Part) -> list[PlacedCase]:
+def _case_to_enlarge(part: Part) -> list[PlacedCase]:
     """The case to make a large variant of, if there is one: preferably informative, contiguous and large."""
-    return sorted((item for item in part.cases if _may_grow(item.case)), key=lambda item: _rank(item.case))[-1:]
+    return sorted((item for item in part.cases if _can_be_enlarged(item.case)), key=lambda item: _rank(item.case))[-1:]
 
 
-def _may_grow(case: Case) -> bool:
+def _can_be_enlarged(case: Case) -> bool:
     return not any(isinstance(tensor.fill, Given) for tensor in tensors_of(case))
 
 

@@ -1,7 +1,7 @@
 """Reserves memory for running KernelBench problem files, in the memory ledger that all judges of the machine use.
 
-The process that runs a problem is in a sandbox and cannot reserve. It answers how much memory the problem needs. Its
-parent waits until that much is reserved, and asks again.
+The process that runs a problem is in a sandbox and cannot reserve memory. It answers how much memory the problem needs.
+Its parent waits until that much is reserved, and sends the problem again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from torchstone.processes.memory_ledger import (
     small_bytes,
 )
 
-_PARTS_OF_HOST = 8
-"""A problem may take one eighth of the host's memory. To judge the case of a larger one takes several times as much,
-which the host would not have either."""
+_HOST_MEMORY_DIVISOR = 8
+"""A problem may use one eighth of the host's memory. Judging its case takes several times as much, so the case
+of a larger problem could not be judged anyway."""
 
 
 class ProblemMemory:
@@ -48,26 +48,29 @@ class ProblemMemory:
 
     @property
     def small_bytes(self) -> int:
-        """What a problem may take without a reservation."""
+        """Memory that a problem may use without a reservation."""
         return small_bytes(self._total_bytes)
 
     @property
     def most_bytes(self) -> int:
-        """What a problem may take when no other process has reserved memory."""
-        return self._total_bytes // _PARTS_OF_HOST if self._is_host else device_capacity(self._total_bytes)
+        """Memory that a problem may use when no other process has reserved memory."""
+        return self._total_bytes // _HOST_MEMORY_DIVISOR if self._is_host else device_capacity(self._total_bytes)
 
     @property
     def usable_bytes(self) -> int:
-        """What a problem with a reservation may take now. On a device the reader itself checks what is free."""
+        """Memory that a problem with a reservation may use now. On a GPU the reader process checks what is free."""
         return min(self.most_bytes, usable_host_bytes()) if self._is_host else self.most_bytes
 
     def takes_reservation(self, size_bytes: int) -> bool:
-        """Whether so much must be reserved."""
+        """Whether a problem that uses this much memory needs a reservation."""
         return self._ledger is not None and size_bytes > self.small_bytes
 
     @contextmanager
     def reserved(self, size_bytes: int, gives_up: Callable[[], bool]) -> Iterator[None]:
-        """Hold a reservation inside, if the size needs one. The caller must check whether it has given up."""
+        """Reserve memory for the block, if the size needs a reservation.
+
+        The block runs without a reservation if `gives_up` ended the waiting: the caller must check this.
+        """
         if self._ledger is None or not self.takes_reservation(size_bytes):
             yield
             return

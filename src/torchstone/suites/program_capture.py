@@ -1,8 +1,8 @@
 """Records the operator calls of a running program, and makes a file of cases from them.
 
-When the recorded block of code ends, values are found for each call that torch accepts. Ranges of the recorded values
-are known then, and torch can try a choice. So the cases can be judged on any machine. A call for which no values are
-found stays in the file, with the reason.
+When the recorded block ends, fills that torch accepts are found for each call. At that point the ranges of all recorded
+values are known. So the cases can be judged on any machine. A call for which no fill is found stays in the file, with
+the reason.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from torchstone.suites.torchbench import TIMED_BYTES
 from torchstone.suites.valid_values import fills_for, is_known
 
 FLOAT_LOOKS = 3
-"""In how many of equal calls the values of floating-point tensors are looked at."""
+"""Number of equal calls in which the values of floating-point tensors are read."""
 MOST_VARIANTS = 8
-"""How many calls that differ only in floating-point scalars are recorded; further ones count as the first."""
+"""Most calls recorded that differ only in floating-point scalars. Further calls are counted as the first of them."""
 _LIBRARY_MEMORY = "hands on the working memory of a library, whose content nobody promises"
 _UNJUDGEABLE = dict.fromkeys(("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"), _LIBRARY_MEMORY)
 TOO_LARGE = "too large for its values to be tried in the memory that is left"
-_ROOM_FACTOR = 8
-"""Memory for trying values, in multiples of the arguments. If the program were killed here, there would be no file."""
+_TRIAL_MEMORY_FACTOR = 8
+"""Free memory needed to try values, in multiples of the arguments. With less, the program could be killed before the
+file is written."""
 SECRET = "writes to an argument, which its schema does not say"
 INTERRUPTED = "interrupted before its values were tried"
 
@@ -65,7 +66,7 @@ class Capture:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the file is there."""
+        """Whether the file has been written."""
         return self._written is not None
 
     @property
@@ -80,7 +81,7 @@ class Capture:
 
     @property
     def closing_line(self) -> str:
-        """The numbers of calls, cases and operators, for people."""
+        """One line for the user: the numbers of calls, cases, operators and exclusions."""
         calls = self._written.head.calls if self._written is not None else 0
         unique = len(self._recorder.calls)
         of = len({case.operator for case in self.cases})
@@ -99,7 +100,7 @@ def _counted(count: int, noun: str) -> str:
 def capturing(
     path: Path, names: tuple[str, ...] | None = None, told: Callable[[str], None] = lambda text: None
 ) -> Iterator[Capture]:
-    """Record the calls of the block; names: of these operators only. However the block ends, the file is written.
+    """Record the calls of the block, and write the file however the block ends. ``names``: only these operators.
 
     ``told`` receives messages about the work after the block's end, which may take a while.
     """
@@ -132,7 +133,7 @@ def fitted(recorder: Recorder) -> Captured:
     cases: list[schema.Case] = []
     exclusions = [Exclusion(operator, reason, "", n) for (operator, reason), n in recorder.unrecorded.items()]
     tried = 0
-    with _undisturbed():
+    with _default_torch_settings():
         try:
             for call in calls:
                 found = _case_or_exclusion(call, domains)
@@ -145,7 +146,7 @@ def fitted(recorder: Recorder) -> Captured:
 
 
 def _exclusion(call: RecordedCall, reason: str) -> Exclusion:
-    """All calls that were recorded as this one. Calls that could not be recorded are counted one by one, too."""
+    """The exclusion of a recorded call, counted as often as the call was made."""
     return Exclusion(call.operator, reason, count=call.count)
 
 
@@ -154,11 +155,11 @@ def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Ex
     if reason is not None:
         return _exclusion(call, reason)
     device = torch.device(call.device)
-    if _ROOM_FACTOR * input_bytes(schema.Case(SUITE, call.operator, call.args, call.kwargs)) > _room_on(device):
+    if _TRIAL_MEMORY_FACTOR * input_bytes(schema.Case(SUITE, call.operator, call.args, call.kwargs)) > _room_on(device):
         return _exclusion(call, TOO_LARGE)
     try:
         case = fit(call, SUITE, domains, device, known=_known_choice(call))
-        if _writes_in_secret(case, device):
+        if _writes_undeclared_argument(case, device):
             return _exclusion(call, SECRET)
     except Unfit as error:
         return _exclusion(call, str(error))
@@ -169,7 +170,7 @@ def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Ex
 
 
 def _room_on(device: torch.device) -> float:
-    """Bytes of free memory; infinity if that is not known."""
+    """Free memory of the device in bytes; infinity if it is not known."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     with suppress(OSError, StopIteration):
@@ -178,8 +179,8 @@ def _room_on(device: torch.device) -> float:
     return math.inf
 
 
-def _writes_in_secret(case: schema.Case, device: torch.device) -> bool:
-    """Whether the operator writes to an argument that its schema does not name: no kernel of it could be judged."""
+def _writes_undeclared_argument(case: schema.Case, device: torch.device) -> bool:
+    """Whether the operator writes to an argument that its schema does not mark as written: then it is not judged."""
     call = draw_call(case, 1, device)
     declared = operators.contract_of(case).mutated
     silent = [drawn.storage for place, drawn in enumerate(call.tensors) if place not in declared]
@@ -201,8 +202,8 @@ def _known_choice(call: RecordedCall) -> KnownChoice | None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Run torch with its default settings, whatever the program has set, and restore the program's afterwards."""
+def _default_torch_settings() -> Iterator[None]:
+    """Run the block with torch's default settings, and restore the program's settings afterwards."""
     cuda = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     dtype = torch.get_default_dtype()
     with ExitStack() as stack:

@@ -17,15 +17,15 @@ T = TypeVar("T")
 
 EDGES = (2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 0)
 """Sizes at which kernels often fail: around powers of two, primes, and 0."""
-_ORDINARY = (3, 4, 5, 7, 11)
+_ORDINARY_SIZES = (3, 4, 5, 7, 11)
 """Sizes with which forms of calls are learned. At most 11, so that four dimensions have at most 14 641 elements."""
 
 
 class Choices(Protocol):
-    """The interface by which a generator asks for its choices."""
+    """The interface through which a generator makes its choices."""
 
     def one_of(self, options: Sequence[T]) -> T:
-        """One of them; the first is the simplest."""
+        """One of the options. The first is the simplest."""
         ...
 
     def whole(self, low: int, high: int) -> int:
@@ -33,7 +33,7 @@ class Choices(Protocol):
         ...
 
     def size(self, most: int) -> int:
-        """The size of a dimension, 0 to ``most``; by `OrdinaryChoices`, an ordinary size whatever ``most`` is."""
+        """The size of a dimension, 0 to ``most``. `OrdinaryChoices` ignores ``most``."""
         ...
 
 
@@ -55,10 +55,10 @@ class SeededChoices:
 
 
 class OrdinaryChoices(SeededChoices):
-    """Seeded choices with ordinary sizes, whatever ``most`` is: seldom equal, and seldom below other numbers.
+    """Seeded choices with ordinary sizes (3 to 11), whatever ``most`` is. They are seldom equal.
 
     A smaller ``most`` would give dimensions of 1 and 2. Torch broadcasts these, so that wrong forms would be learned.
     """
 
     def size(self, most: int) -> int:
-        return self.one_of(_ORDINARY)
+        return self.one_of(_ORDINARY_SIZES)

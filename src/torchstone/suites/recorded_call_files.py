@@ -27,10 +27,10 @@ DEFAULT_SOURCE = (
 _HUB_FILE = re.compile(r"hf://datasets/(?P<owner>[\w.-]+)/(?P<name>[\w.-]+)/(?P<file>[^@]+)@(?P<revision>[0-9a-f]{40})")
 _OPERATOR = re.compile(r"\w+\.\w+\.\w+", re.ASCII)
 _LONG_NUMBER = re.compile(r"(?<![.\d])\d{19,}")
-_MOST = (1 << 63) - 1
-"""Largest integer that a case can hold or an operator takes; recorded for "up to the end"."""
+_INT64_MAX = (1 << 63) - 1
+"""Largest int64: no case holds and no operator takes a larger integer. Recordings use it for "up to the end"."""
 _RENAMED = {"aten.sum.SymInt": "aten.sum.dim_IntList"}
-"""Overloads that recordings of older torch versions name and that torch has under another name now."""
+"""Overload name in recordings of older torch versions -> its name now."""
 _NEEDS_EXTRA = "needs the package {package}. Install it with: pip install torchstone[traces]"
 
 
@@ -39,9 +39,9 @@ class Row(msgspec.Struct, frozen=True):
 
     op_name: str
     args: str
-    """As :mod:`torchstone.suites.recorded_call_text` reads it."""
+    """Text of the arguments, in the grammar of :mod:`torchstone.suites.recorded_call_text`."""
     count: int = 1
-    """How often it was seen; 0: it was made by hand from one that was."""
+    """How often the call was recorded. 0: it was made by hand from a recorded call."""
     included_in_benchmark: bool = True
     why_excluded: tuple[str, ...] | None = None
     is_overhead_dominated_op: bool | None = None
@@ -57,7 +57,7 @@ class RowLocation(NamedTuple):
     """``row``, ``item`` or ``line``."""
     number: int
     column: int | None = None
-    """Where its arguments begin in the line, if the line holds them unquoted."""
+    """Column at which the arguments begin in the line, if the line holds them unquoted."""
 
     def __str__(self) -> str:
         return f"{self.file}, {self.unit} {self.number}"
@@ -74,9 +74,9 @@ class Recorded(NamedTuple):
         return _RENAMED.get(self.row.op_name, self.row.op_name)
 
     def call(self) -> TracedCall:
-        """Its arguments."""
+        """Parse the arguments. Raises a `UsageError` that names file, row and column."""
         for found in _LONG_NUMBER.finditer(self.row.args):
-            if int(found[0][:20]) > _MOST:
+            if int(found[0][:20]) > _INT64_MAX:
                 raise self._error(found.start() + 1, "a whole number that 64 bits cannot hold.")
         try:
             return parse_call(self.row.args)
@@ -210,7 +210,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _fetch(source: str) -> Path:
-    """The file, from the hub or from its cache on this machine."""
+    """The local copy of a file on the hub, which is downloaded if it is not in the cache."""
     found = _HUB_FILE.fullmatch(source)
     if found is None:
         raise UsageError(

@@ -21,11 +21,11 @@ from torchstone.suites.recorded_call_text import SHORT_DTYPES, TorchName, Traced
 
 
 class Untraceable(Exception):  # noqa: N818 - an answer: recorded calls have no form for this argument
-    """Why a call cannot be written as a recorded call."""
+    """A call cannot be written as a recorded call; the text is the reason."""
 
 
 def traced(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> TracedCall:
-    """The call as a recorded one; storage offsets are lost."""
+    """The call in the form of a recorded call, which has no storage offsets."""
     return TracedCall(
         tuple(_value(argument) for argument in args), {name: _value(argument) for name, argument in kwargs.items()}
     )

@@ -25,6 +25,7 @@ _LONG_TO_SHORT = {long: short for short, long in SHORT_DTYPES.items()}
 _LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged")
 _MEMORY_FORMATS = ("contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
 _MOST_DEPTH = 32
+"""Most lists inside one another."""
 
 
 class TraceTextError(UsageError):
@@ -55,7 +56,7 @@ class TorchName(msgspec.Struct, frozen=True):
 
 
 Value = TracedTensor | TorchName | bool | int | float | str | None | tuple["Value", ...]
-"""Lists and tuples are both tuples here: operators do not tell them apart."""
+"""A value of an argument. Lists and tuples are both tuples here, since operators treat them alike."""
 
 
 class TracedCall(msgspec.Struct, frozen=True):
@@ -142,7 +143,7 @@ def _fail(text: str, at: int, what: str) -> NoReturn:
 
 
 class _Parser:
-    """Recursive descent, one token ahead."""
+    """Parser by recursive descent, with one token of lookahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -163,7 +164,7 @@ class _Parser:
         _fail(self._text, self._token.at, what)
 
     def accept(self, sign: str) -> bool:
-        """Step over a sign if it is there."""
+        """Consume the sign if it is the next token, and tell whether it was."""
         if self._token.kind == "sign" and self._token.text == sign:
             self._next += 1
             return True
@@ -178,7 +179,7 @@ class _Parser:
             self._fail(f"expected the end, got '{self._token.text}'")
 
     def values_until(self, opening: str, closing: str) -> tuple[Value, ...]:
-        """Values between brackets, separated by commas; one more comma may follow the last."""
+        """Parse values between brackets, separated by commas. A comma may follow the last value."""
         self.expect(opening)
         self._depth += 1
         if self._depth > _MOST_DEPTH:
@@ -193,7 +194,7 @@ class _Parser:
         return tuple(found)
 
     def mapping(self) -> dict[str, Value]:
-        """``{'name': value}``."""
+        """Parse ``{'name': value, …}``."""
         self.expect("{")
         found: dict[str, Value] = {}
         while not self.accept("}"):

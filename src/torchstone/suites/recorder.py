@@ -1,9 +1,9 @@
 """Records calls of ATen operators as they happen: their arguments, and ranges and other properties of their values.
 
-A :class:`Recorder` watches a block of code from below autograd and dispatch, where every model consists of calls of
-ATen overloads. Calls that differ only in values are one, with a count; the properties of their values (range, order,
-definite matrices) are joined. Calls that cannot be described by shapes, dtypes and plain values are counted, with the
-reason. Which values such a call may get later is found out by :mod:`torchstone.suites.case_from_recorded_call`.
+A :class:`Recorder` is a dispatch mode below autograd, where every model consists of calls of ATen overloads. Calls that
+differ only in values are recorded once, with a count; the properties of their values (range, order, definite matrices)
+are joined. Calls that cannot be described by shapes, dtypes and plain values are counted, with the reason.
+:mod:`torchstone.suites.case_from_recorded_call` finds values for the recorded calls later.
 """
 
 from __future__ import annotations
@@ -23,34 +23,35 @@ from torchstone import operators, schema
 from torchstone.operator_categories import is_of
 
 MOST_GIVEN = 1024
-"""Elements of a tensor whose values are remembered one by one."""
+"""Most elements of a tensor whose single values are kept."""
 _MOST_OFFSET = 4096
-"""Of larger storage offsets only the alignment is kept, so that no case needs megabytes of unused memory."""
+"""Largest storage offset (elements) that is kept. Of a larger one the remainder modulo `_ALIGNMENT` is kept, so that no
+case needs megabytes of unused memory."""
 _ALIGNMENT = 16
-_BROUGHT = 1 << 16
-"""Tensors of up to this many elements are copied to the host to look at their values."""
+_COPY_TO_HOST_ELEMENTS = 1 << 16
+"""Most elements of a tensor that is copied to the host before its values are read."""
 _WITHOUT_VALUES = "made on the meta device, where nothing is computed"
-_UNKNOWN = schema.Normal()
+_UNKNOWN_FILL = schema.Normal()
 """The fill (how values are drawn) of a tensor for which none has been chosen yet."""
 
 
 class Unrecordable(Exception):  # noqa: N818 - not an error: a call that cannot be described as data
-    """Why a call cannot be written down."""
+    """A call cannot be described as data; the text is the reason."""
 
 
 class ValueProperties(msgspec.Struct, frozen=True):
     """Properties of the values of one tensor argument, over all equal calls."""
 
     seen: bool = False
-    """False: it had no values to look at (traced without data, or without elements)."""
+    """Whether values were read. False: they were not asked for, or the tensor has no values that can be read."""
     least: float = math.inf
     greatest: float = -math.inf
     increasing: bool = True
-    """Strictly, along the last dimension."""
+    """Whether integers increase strictly along the last dimension."""
     definite: bool = False
-    """Symmetric matrices without a negative eigenvalue."""
+    """Whether the tensor holds symmetric matrices without a negative eigenvalue."""
     values: tuple[bool | int | float, ...] | None = None
-    """The values in the first call, if they are few."""
+    """The values in the first call, if they are finite and at most `MOST_GIVEN`."""
 
     def joined(self, other: ValueProperties) -> ValueProperties:
         """The properties that hold for both."""
@@ -66,17 +67,17 @@ class ValueProperties(msgspec.Struct, frozen=True):
         )
 
 
-_NOT_SEEN = ValueProperties()
+_NO_PROPERTIES = ValueProperties()
 
 
 class RecordedCall(msgspec.Struct, frozen=True):
-    """Calls that differ only in the values of tensors, as one."""
+    """One record for all calls that differ only in the values of tensors."""
 
     operator: str
     args: tuple[schema.Argument, ...]
     kwargs: dict[str, schema.Argument]
     properties: tuple[ValueProperties, ...]
-    """Of the tensor arguments in their order, lists flattened."""
+    """Properties of the values of each tensor argument, in order, with lists flattened."""
     count: int = 1
     unnumbered: float = 0.0
     """The share of NaN in the floating-point results of the first call."""
@@ -94,7 +95,7 @@ class Written(NamedTuple):
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records the calls made while it is entered. The calls run as if it were not there.
+    """Records the calls that are made while it is entered, without changing them.
 
     Modes belong to a thread. A thread that asks for a backward pass hands its modes to autograd's threads
     (`at::ThreadLocalState` of its `GraphTask`). With several devices these run at once: hence the lock. Threads that
@@ -109,21 +110,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         looks_at_floats: int | None = None,
         most_variants: int | None = None,
     ) -> None:
-        """``looks_at_floats``: in how many of equal calls floating-point values are looked at; None: in all. Integers
-        are looked at in each, since among them are indices, and an index that was not seen may be the largest.
-        ``most_variants``: how many calls that differ only in floating-point scalars are told apart; None: all. An
-        optimizer has new ones in every step.
+        """``looks_at_floats``: number of equal calls in which floating-point values are read; None: all. Integers are
+        read in every call: they may be indices, and an index that was not read may be the largest.
+
+        ``most_variants``: most calls kept that differ only in floating-point scalars; None: all. An optimizer has new
+        scalars in every step.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: dict[str, RecordedCall] = {}
         self.unrecorded: Counter[tuple[str, str]] = Counter()
-        """(operator, reason) of calls that are not among them."""
+        """(operator, reason) -> number of calls that could not be recorded."""
         self.first: dict[str, int] = {}
         """Key of `calls` -> number of its first call among all that were made, wanted or not."""
         self._made = 0
         self._wanted = wanted
-        self._looks = looks_at_values
-        self._float_looks = math.inf if looks_at_floats is None else looks_at_floats
+        self._reads_values = looks_at_values
+        self._float_reads = math.inf if looks_at_floats is None else looks_at_floats
         self._most_variants = most_variants
         self._variants: dict[str, list[str]] = {}
         """Key without the floating-point scalars -> keys with them."""
@@ -141,31 +143,31 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._count_unrecorded(operator, str(error))
             return func(*args, **kwargs)
         if self._most_variants is not None and written.key not in self.calls:
-            written = self._limited(written, self._most_variants)
+            written = self._with_limited_variants(written, self._most_variants)
         properties = self._properties(written)
         result = func(*args, **kwargs)
         self._keep(written, properties, result)
         return result
 
-    def _limited(self, written: Written, most: int) -> Written:
-        """Under the key of the first of its variants, if there are enough of them."""
+    def _with_limited_variants(self, written: Written, most: int) -> Written:
+        """The call; under the key of its first variant if ``most`` variants (other float scalars) are known."""
         call = written.call
-        blurred = [_without_floats(argument) for argument in (*call.args, *call.kwargs.values())]
+        without_floats = [_without_floats(argument) for argument in (*call.args, *call.kwargs.values())]
         with self._lock:
-            keys = self._variants.setdefault(schema.content_key(call.operator, blurred, list(call.kwargs)), [])
+            keys = self._variants.setdefault(schema.content_key(call.operator, without_floats, list(call.kwargs)), [])
             if len(keys) >= most:
                 return written._replace(key=keys[0])
             keys.append(written.key)
         return written
 
     def _properties(self, written: Written) -> tuple[ValueProperties, ...]:
-        """The properties of the arguments' values. To be called before the call is made, which may write to them."""
+        """The properties of the arguments' values. Must run before the recorded call, which may write to them."""
         known = self.calls.get(written.key)
         seen = known.count if known is not None else 0
         return tuple(
             properties_of(tensor, listed=seen == 0)
-            if self._looks and (seen < self._float_looks or _is_whole(tensor))
-            else _NOT_SEEN
+            if self._reads_values and (seen < self._float_reads or _is_integer(tensor))
+            else _NO_PROPERTIES
             for tensor in written.tensors
         )
 
@@ -177,7 +179,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.calls[written.key] = msgspec.structs.replace(known, properties=properties, count=known.count + 1)
                 return
             self.first[written.key] = self._made
-            share = _share_of_nan(operators.flatten_outputs(result)) if self._looks else 0.0
+            share = _share_of_nan(operators.flatten_outputs(result)) if self._reads_values else 0.0
             device = next((tensor.device.type for tensor in written.tensors if tensor.device.type != "cpu"), "cpu")
             self.calls[written.key] = msgspec.structs.replace(
                 written.call, properties=properties, unnumbered=share, device=device
@@ -197,7 +199,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def is_bookkeeping(operator: str) -> bool:
-    """Whether calls of it are neither recorded nor counted."""
+    """Whether calls of the operator are neither recorded nor counted."""
     namespace = operator.partition(".")[0]
     if namespace != "aten":
         return namespace in ("prim", "prims", "profiler")
@@ -205,11 +207,11 @@ def is_bookkeeping(operator: str) -> bool:
 
 
 def write_down(operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Written:
-    """A call as data, without a look at any value. Raises :class:`Unrecordable`."""
+    """Describe a call as data without reading any value. Raises :class:`Unrecordable`."""
     tensors: list[torch.Tensor] = []
     told = tuple(_argument(value, tensors) for value in args)
     named = {name: _argument(value, tensors) for name, value in kwargs.items()}
-    call = RecordedCall(operator, told, named, (_NOT_SEEN,) * len(tensors))
+    call = RecordedCall(operator, told, named, (_NO_PROPERTIES,) * len(tensors))
     return Written(schema.content_key(operator, told, named), call, tuple(tensors))
 
 
@@ -268,26 +270,26 @@ def _tensor(value: torch.Tensor) -> schema.Tensor:
     return schema.Tensor(
         shape,
         str(value.dtype).removeprefix("torch."),
-        _UNKNOWN,
+        _UNKNOWN_FILL,
         strides=None if dense else tuple(int(stride) for stride in value.stride()),
         offset=offset if offset <= _MOST_OFFSET else offset % _ALIGNMENT,
     )
 
 
-def _is_whole(tensor: torch.Tensor) -> bool:
+def _is_integer(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
 
 
 def properties_of(tensor: torch.Tensor, *, listed: bool = True) -> ValueProperties:
-    """Looks at the values; on a device this waits for them. ``listed``: keep the values themselves if they are few."""
+    """Read the values and describe them; this waits for a device. ``listed``: keep the values themselves if few."""
     if not _can_be_read(tensor) or not tensor.numel():
-        return _NOT_SEEN
+        return _NO_PROPERTIES
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_complex():
-        return _NOT_SEEN
+        return _NO_PROPERTIES
     plain = tensor.detach()
-    if plain.numel() <= _BROUGHT:
+    if plain.numel() <= _COPY_TO_HOST_ELEMENTS:
         plain = plain.cpu()  # one wait instead of a dozen
-    known = _listed(plain) if listed else None
+    known = _few_values(plain) if listed else None
     ends = _finite_ends(plain)
     if ends is None:
         return ValueProperties(seen=True, values=known)
@@ -295,21 +297,21 @@ def properties_of(tensor: torch.Tensor, *, listed: bool = True) -> ValueProperti
         seen=True,
         least=ends[0],
         greatest=ends[1],
-        increasing=bool((plain.diff(dim=-1) > 0).all()) if _is_whole(plain) and plain.dim() else True,
+        increasing=bool((plain.diff(dim=-1) > 0).all()) if _is_integer(plain) and plain.dim() else True,
         definite=plain.is_floating_point() and _is_definite(plain),
         values=known,
     )
 
 
 def _can_be_read(tensor: torch.Tensor) -> bool:
-    """Whether values can be read: not while a CUDA graph is captured, which waiting for values would end."""
+    """Whether values can be read. While a CUDA graph is captured, waiting for values would end the capture."""
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
         return False
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def _finite_ends(tensor: torch.Tensor) -> tuple[float, float] | None:
-    """The least and the greatest finite number; None: there is none."""
+    """The least and the greatest finite value; None if no value is finite."""
     if tensor.dtype is torch.bool:
         tensor = tensor.to(torch.uint8)
     least, greatest = (float(end) for end in tensor.aminmax())
@@ -322,7 +324,7 @@ def _finite_ends(tensor: torch.Tensor) -> tuple[float, float] | None:
     return least, greatest
 
 
-def _listed(tensor: torch.Tensor) -> tuple[bool | int | float, ...] | None:
+def _few_values(tensor: torch.Tensor) -> tuple[bool | int | float, ...] | None:
     if tensor.numel() > MOST_GIVEN:
         return None
     values = tensor.flatten().tolist()
@@ -345,5 +347,7 @@ def _share_of_nan(leaves: Iterable[Any]) -> float:
         if not isinstance(leaf, torch.Tensor) or not _can_be_read(leaf):
             continue
         if leaf.layout is torch.strided and (leaf.is_floating_point() or leaf.is_complex()) and leaf.numel():
-            worst = max(worst, float((leaf.cpu() if leaf.numel() <= _BROUGHT else leaf).isnan().double().mean()))
+            worst = max(
+                worst, float((leaf.cpu() if leaf.numel() <= _COPY_TO_HOST_ELEMENTS else leaf).isnan().double().mean())
+            )
     return worst

@@ -22,7 +22,7 @@ from torchstone.suites.recorded_call_files import HUB
 from torchstone.suites.selection import known_operators
 
 _MOST_SOURCE_BYTES = 64 << 20
-"""Of a source that travels to a node. The recorded calls of 150 models are 3 MB."""
+"""Most bytes of a source that is sent to a node. The recorded calls of 150 models have 3 MB."""
 
 
 class SourceContent(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class SourceContent(msgspec.Struct, frozen=True):
 
     name: str
     files: dict[str, bytes]
-    """By path below the folder; a single file under the empty path."""
+    """Path below the folder -> content. A single file has an empty path."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class NodeCases(msgspec.Struct, frozen=True):
 
     cases: tuple[Case, ...] = ()
     operators: tuple[str, ...] | None = None
-    """Every operator that the suite has cases of, if it knows them without work."""
+    """Every operator that the suite has cases of. None: listing them would require generating cases."""
     left_out: dict[str, int] = {}
     problem: str = ""
     """The message of a UsageError; empty if there was none."""
@@ -56,7 +56,7 @@ class SuiteAtNode:
     """The suite of this name on a node."""
 
     def __init__(self, name: str, ask: Callable[[str, str], str]) -> None:
-        """``ask``: runs a module on the node with a text as its input, and gives what it prints."""
+        """``ask``: runs a module on the node with a text as its stdin, and returns what it prints."""
         self._name, self._ask = name, ask
         self.uses: tuple[str, ...] = tuple(getattr(registry.suites.factory(name), "uses", ()))
         """The parts of a query that only some suites use."""
@@ -67,7 +67,7 @@ class SuiteAtNode:
         return self._answer(query).cases
 
     def operators(self, query: CaseQuery) -> tuple[str, ...] | None:
-        """Every operator that the suite has cases of; None if finding them takes work."""
+        """Every operator that the suite has cases of; None if listing them would require generating cases."""
         return self._answer(query).operators
 
     def left_out(self, query: CaseQuery) -> dict[str, int]:
@@ -87,7 +87,7 @@ class SuiteAtNode:
 
 
 def is_here(source: str | None) -> bool:
-    """Whether this machine has what a suite reads, if it reads a file or folder."""
+    """Whether this machine has the file or folder that the suite reads. True for no source and for the hub."""
     return source is None or source.startswith(HUB) or Path(source).exists()
 
 
@@ -108,7 +108,7 @@ def content_of(source: str | None) -> SourceContent | None:
 
 
 def answer(question: Question) -> NodeCases:
-    """The node's end: the suite of that name on this machine, with the source as it was sent."""
+    """Answer a question on the node: unpack the source that was sent, and have the suite make its cases."""
     with tempfile.TemporaryDirectory(prefix="torchstone-source-") as folder:
         query = question.query
         if question.source is not None:
@@ -132,7 +132,7 @@ def _unpacked(source: SourceContent, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Read a question, print the answer."""
+    """Read a question from stdin, print the answer."""
     try:
         print(encode(answer(decode(sys.stdin.read(), Question))).decode())
     except TorchstoneError as error:

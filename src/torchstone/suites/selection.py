@@ -26,7 +26,7 @@ _OPTIONS = {"source": "--source", "overhead_dominated": "--overhead-dominated"}
 def select_cases(name: str, suite: Suite, query: CaseQuery) -> tuple[Case, ...]:
     """The cases of the suite of that name that fit the query."""
     refuse_unused(name, suite, query)
-    fits = _fitting(query.expression)
+    fits = _matcher(query.expression)
     cases = tuple(case for case in suite.cases(query) if fits(case) or (query.mode != "fwd" and fits(_gradient(case))))
     if query.largest is not None:
         cases = keep_largest(cases, query.largest)
@@ -38,8 +38,8 @@ def select_cases(name: str, suite: Suite, query: CaseQuery) -> tuple[Case, ...]:
     return tuple(case for case in cases if fits(case) and (keys is None or case.key in keys))
 
 
-def _fitting(expression: str | None) -> Callable[[Case], bool]:
-    """Whether the operator and the label of a case fit the expression."""
+def _matcher(expression: str | None) -> Callable[[Case], bool]:
+    """A function that tells whether the operator or label of a case matches the expression."""
     if expression is None:
         return lambda case: True
     matches = parse_expression(expression)
@@ -52,7 +52,7 @@ def _gradient(case: Case) -> Case:
 
 
 def operators_of(suite: Suite, query: CaseQuery) -> tuple[str, ...]:
-    """The operators of the suite, sorted: all that it knows without work, otherwise those of the query's cases."""
+    """The operators of the suite, sorted. If listing them requires generating cases: those of the query's cases."""
     known = known_operators(suite, query)
     return tuple(sorted({case.operator for case in suite.cases(query)} if known is None else known))
 
@@ -68,10 +68,10 @@ def left_out(suite: Suite, query: CaseQuery) -> Mapping[str, int]:
 
 
 def known_operators(suite: Suite, query: CaseQuery) -> frozenset[str] | None:
-    """Every operator that the suite has cases of, if it knows them without work; None otherwise.
+    """Every operator that the suite has cases of; None if it would have to generate cases to list them.
 
-    Such a suite has a method ``operators(query)``. It uses the query's device, dtypes and source; some also select by
-    its operators.
+    A suite that can list them has a method ``operators(query)``. The method uses the query's device, dtypes and source;
+    some suites also use its operators.
     """
     method = getattr(suite, "operators", None)
     found = method(query) if callable(method) else None
@@ -85,7 +85,7 @@ def _gradients(cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], dict[str, int
 
 
 def keep_largest(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
-    """Of each operator the ``count`` cases with the most bytes, in their old order; of equal ones the earlier."""
+    """The ``count`` cases of each operator with the most bytes, in their original order. Ties keep the earlier."""
     listed = tuple(cases)
     places: dict[str, list[int]] = {}
     for place, case in enumerate(listed):
@@ -99,7 +99,7 @@ def keep_largest(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
 
 
 def keep_sample(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
-    """This many cases, in their old order: one of every operator in turn until there are enough.
+    """This many cases, in their original order, taken from the operators in turn.
 
     Which cases of an operator are chosen depends on its cases alone. So the sample is the same everywhere, and a larger
     one contains a smaller one.
@@ -114,7 +114,7 @@ def keep_sample(cases: Iterable[Case], count: int) -> tuple[Case, ...]:
 
 
 def input_bytes(case: Case) -> int:
-    """About how many bytes a call reads, by which cases are compared in size."""
+    """About how many bytes a call of the case reads: the measure of its size."""
     return sum(math.prod(tensor.shape) * _bytes_of(tensor.dtype) for tensor in tensors_of(case))
 
 
@@ -125,7 +125,7 @@ def _bytes_of(dtype: str) -> int:
 
 
 def refuse_unused(name: str, suite: Suite, query: CaseQuery) -> None:
-    """Refuse options that mean nothing to the suite."""
+    """Raise a `UsageError` for an option that the suite does not use."""
     used: Collection[str] = getattr(suite, "uses", ())
     for part, option in _OPTIONS.items():
         if getattr(query, part) not in (None, False) and part not in used:

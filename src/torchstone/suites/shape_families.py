@@ -16,7 +16,8 @@ from torchstone.suites.recorded_call_text import Value
 
 MOST_ELEMENTS = 400
 """Elements of the largest tensors, approximately. Shapes for learning (`OrdinaryChoices`) may have more."""
-_MOST_LISTED = 3
+_MAX_LIST_TENSORS = 3
+"""Most tensors in a list."""
 
 Shape = tuple[int, ...]
 Role = Literal["value", "index", "mask"]
@@ -51,9 +52,9 @@ Family = Callable[[Choices, Sequence[Slot], int], "Shapes | None"]
 
 
 def draw_shape(choices: Choices, rank: int, most: int = MOST_ELEMENTS) -> Shape:
-    """Any shape of the rank; no dimension uses up the room of those after it.
+    """A random shape of the rank. Each dimension leaves elements for the dimensions after it.
 
-    It has at most ``most`` elements, unless the choices ignore that: see `OrdinaryChoices`.
+    The shape has at most ``most`` elements, unless the choices ignore that: see `OrdinaryChoices`.
     """
     found: list[int] = []
     for left in range(rank, 0, -1):
@@ -71,28 +72,30 @@ def _sizes(choices: Choices, count: int) -> Shape:
 
 
 def same(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
-    """All of one shape."""
+    """All tensors have the same shape."""
     shape = draw_shape(choices, rank)
-    return Shapes({slot.name: (shape,) * _count(choices, slot) for slot in slots}, shape)
+    return Shapes({slot.name: (shape,) * _tensor_count(choices, slot) for slot in slots}, shape)
 
 
 def broadcast(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
-    """Each is the whole shape, or has ones in it, or lacks its first dimensions. Written tensors have the whole one."""
+    """Each tensor has the full shape, or ones in it, or lacks leading dimensions. Written tensors: the full shape."""
     whole = draw_shape(choices, rank)
     found = {
-        slot.name: tuple(whole if slot.written else _part(choices, whole) for _ in range(_count(choices, slot)))
+        slot.name: tuple(
+            whole if slot.written else _broadcastable(choices, whole) for _ in range(_tensor_count(choices, slot))
+        )
         for slot in slots
     }
     return Shapes(found, whole, {"size": whole}) if rank else None
 
 
-def _part(choices: Choices, whole: Shape) -> Shape:
+def _broadcastable(choices: Choices, whole: Shape) -> Shape:
     ones = tuple(choices.one_of((size, size, 1)) for size in whole)
     return ones[choices.whole(0, len(whole)) :] if choices.one_of((False, False, True)) else ones
 
 
-def _count(choices: Choices, slot: Slot) -> int:
-    return choices.whole(1, _MOST_LISTED) if slot.listed else 1
+def _tensor_count(choices: Choices, slot: Slot) -> int:
+    return choices.whole(1, _MAX_LIST_TENSORS) if slot.listed else 1
 
 
 def joined(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
@@ -101,7 +104,9 @@ def joined(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
         return None
     shape = draw_shape(choices, rank)
     dim = choices.whole(0, rank - 1)
-    parts = tuple((*shape[:dim], choices.size(17), *shape[dim + 1 :]) for _ in range(choices.whole(1, _MOST_LISTED)))
+    parts = tuple(
+        (*shape[:dim], choices.size(17), *shape[dim + 1 :]) for _ in range(choices.whole(1, _MAX_LIST_TENSORS))
+    )
     return Shapes({slots[0].name: parts}, shape, {"dim": choices.one_of((dim, dim - rank))})
 
 
@@ -111,7 +116,7 @@ def square(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
         return None
     side = choices.size(19)
     shape = (*draw_shape(choices, rank - 2, 4), side, side)
-    return Shapes({slot.name: (shape,) * _count(choices, slot) for slot in slots}, shape)
+    return Shapes({slot.name: (shape,) * _tensor_count(choices, slot) for slot in slots}, shape)
 
 
 # ---- products
@@ -128,8 +133,8 @@ def _product(name: str, axes: Sequence[str], rank: int) -> Family:
         found: dict[str, tuple[Shape, ...]] = {}
         for slot, word in zip(slots, axes, strict=True):
             shape = tuple(size[letter] for letter in word if letter.isalpha())
-            loose = word.endswith("?") and not slot.written
-            found[slot.name] = (_part(choices, shape) if loose else shape,)
+            broadcasts = word.endswith("?") and not slot.written
+            found[slot.name] = (_broadcastable(choices, shape) if broadcasts else shape,)
         return Shapes(found, max((shapes[0] for shapes in found.values()), key=len))
 
     family.__name__ = name
@@ -140,7 +145,7 @@ def _product(name: str, axes: Sequence[str], rank: int) -> Family:
 
 
 def rows(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
-    """The first is the input, the others have its last dimensions, as weights of layer norm do."""
+    """The first tensor is the input. The others have its last dimensions, as weights of layer norm do."""
     if rank == 0:
         return None
     shape = draw_shape(choices, rank)
@@ -150,7 +155,7 @@ def rows(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
 
 
 def channels(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
-    """The others have one element for each channel, the second dimension of the first."""
+    """The first tensor has channels as its second dimension. The others have one element per channel."""
     if rank < 2 or _has_index(slots):
         return None
     groups = choices.whole(1, 3)
@@ -193,18 +198,18 @@ def picked(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
     shape = draw_shape(choices, rank)
     dim, length = choices.whole(0, rank - 1), choices.size(9)
     beside = (*shape[:dim], length, *shape[dim + 1 :])
-    found = {slot.name: (_of(slot, slots, shape, (length,), beside),) for slot in slots}
+    found = {slot.name: (_shape_for(slot, slots, shape, (length,), beside),) for slot in slots}
     return Shapes(found, shape, {"dim": choices.one_of((dim, dim - rank))})
 
 
 def gathered(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
-    """An index for every element of the result, as in gather, in no dimension longer than the indexed tensor."""
+    """An index for every element of the result, as in gather. No dimension is longer than the indexed tensor's."""
     if rank == 0 or not _has_index(slots):
         return None
     shape = draw_shape(choices, rank)
     index = tuple(min(size, choices.size(9)) for size in shape)
     dim = choices.whole(0, rank - 1)
-    found = {slot.name: (_of(slot, slots, shape, index, index),) for slot in slots}
+    found = {slot.name: (_shape_for(slot, slots, shape, index, index),) for slot in slots}
     return Shapes(found, shape, {"dim": choices.one_of((dim, dim - rank))})
 
 
@@ -213,7 +218,7 @@ def looked_up(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | No
     if not _has_index(slots):
         return None
     table, index = draw_shape(choices, 2, 200), draw_shape(choices, rank, 60)
-    return Shapes({slot.name: (_of(slot, slots, table, index, index),) for slot in slots}, table)
+    return Shapes({slot.name: (_shape_for(slot, slots, table, index, index),) for slot in slots}, table)
 
 
 def indexed(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None:
@@ -223,7 +228,7 @@ def indexed(choices: Choices, slots: Sequence[Slot], rank: int) -> Shapes | None
         return None
     shape = draw_shape(choices, rank)
     count, length = choices.whole(1, rank), choices.size(9)
-    found = {slot.name: (_of(slot, slots, shape, (), (length, *shape[count:])),) for slot in slots}
+    found = {slot.name: (_shape_for(slot, slots, shape, (), (length, *shape[count:])),) for slot in slots}
     return Shapes(found | {lists[0].name: ((length,),) * count}, shape)
 
 
@@ -241,7 +246,7 @@ def _has_index(slots: Sequence[Slot]) -> bool:
     return any(slot.role == "index" and not slot.listed for slot in slots)
 
 
-def _of(slot: Slot, slots: Sequence[Slot], main: Shape, index: Shape, beside: Shape) -> Shape:
+def _shape_for(slot: Slot, slots: Sequence[Slot], main: Shape, index: Shape, beside: Shape) -> Shape:
     if slot.role == "index":
         return index
     return main if slot is next(other for other in slots if other.role != "index") else beside

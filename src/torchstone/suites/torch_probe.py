@@ -1,7 +1,7 @@
-"""Asks torch in another process whether it accepts a case, because an invalid call may crash the process.
+"""Tries cases with torch in another process, because an invalid call may crash the process.
 
-Not every operator of ATen checks its arguments; some crash on an invalid call. Calls that are not known to
-be valid are therefore made by ``python -m torchstone.case_checks.torch_probe_process``.
+Not every operator of ATen checks its arguments; some crash on an invalid call. So calls that are not known to be valid
+are made by ``python -m torchstone.case_checks.torch_probe_process``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class TorchProbe:
-    """Asks the questions. Starts the process when it is entered."""
+    """Sends questions to the process, which starts when the context is entered."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,7 +54,7 @@ class TorchProbe:
             self._process = None
 
     def takes(self, case: Case, seed: int = 0) -> bool:
-        """Whether torch accepts the case, with drawn values and with every index as large as it may be."""
+        """Whether torch accepts the case, with drawn values and with the largest possible value of every index."""
         return self._ask("takes", case, seed) is True
 
     def share_of_nan(self, case: Case, seed: int = 0) -> float:
@@ -63,7 +63,7 @@ class TorchProbe:
         return share if isinstance(share, float) else 1.0
 
     def defines(self, case: Case, seed: int = 0) -> bool:
-        """Whether torch gives the same results, as far as the judge can tell, on strided memory."""
+        """Whether torch gives the same results, within the judge's bounds, on strided memory."""
         return self._ask("defines", case, seed) is True
 
     def excuse(self, case: Case) -> str:

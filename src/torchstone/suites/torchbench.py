@@ -24,13 +24,13 @@ from torchstone.suites.uninformative_calls import excuse
 from torchstone.suites.valid_values import fills_for
 
 TIMED_BYTES = 1 << 20
-"""Bytes of all arguments below which a call is not timed. Most smaller calls of the dataset took less than three starts
-of an empty kernel (H100), so their speed shows the cost of starting, not of the kernel."""
+"""Bytes of all arguments below which a call is not timed. Most smaller calls of the dataset took less than three
+launches of an empty kernel (H100). Their time is that of launching, not of the kernel."""
 SAME_CALL = "the same call as an earlier row, which counts for both"
 SYNTHETIC = "synthetic: seen in no model"
 UNEXPLAINED = "the source leaves it out and does not say why"
 NOT_DOMINATED = "not dominated by overhead"
-_MOST_MODELS = 3
+_MAX_SHOWN_MODELS = 3
 
 
 class Selection(NamedTuple):
@@ -45,7 +45,7 @@ class TraceSuite:
 
     name: ClassVar[str] = "torchbench"
     whole: ClassVar[bool] = False
-    """Whether rows that the source itself leaves out are cases too."""
+    """Whether rows that the source marks as excluded from its benchmark become cases too."""
     uses: ClassVar[frozenset[str]] = frozenset({"source", "overhead_dominated"})
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class TraceSuite:
         self._selections: dict[CaseQuery, Selection] = {}
 
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
-        """The cases that fit the query, in the order of the source: with dtypes, those with a tensor of one of them."""
+        """The cases that fit the query, in the order of the source. With dtypes: cases with a tensor of one of them."""
         found = tuple(case for case in self._select(query).cases if _has_dtype(case, query.dtypes))
         if query.dtypes is not None and not found:
             raise UsageError(
@@ -66,7 +66,7 @@ class TraceSuite:
         return dict(self._select(query).left_out.most_common())
 
     def _select(self, query: CaseQuery) -> Selection:
-        """Rows are chosen before their arguments are parsed. The last query's selection is kept for a second call."""
+        """The selection for a query, kept for a second call. Rows are chosen before their arguments are parsed."""
         if query not in self._selections:
             rows, reasons = self._choose(query)
             cases, same = _merged(self._case(recorded, query) for recorded in rows)
@@ -151,8 +151,8 @@ def _is_overhead_dominated(recorded: Recorded) -> bool:
 def _tags(recorded: Recorded) -> tuple[str, ...]:
     row = recorded.row
     models = row.in_models or ()
-    more = (f"and-{len(models) - _MOST_MODELS}-more-models",) if len(models) > _MOST_MODELS else ()
-    tags = [*models[:_MOST_MODELS], *more]
+    more = (f"and-{len(models) - _MAX_SHOWN_MODELS}-more-models",) if len(models) > _MAX_SHOWN_MODELS else ()
+    tags = [*models[:_MAX_SHOWN_MODELS], *more]
     if row.count == 0:
         tags.append("synthetic")
     if row.is_overhead_dominated_op:
@@ -161,18 +161,18 @@ def _tags(recorded: Recorded) -> tuple[str, ...]:
 
 
 def _merged(cases: Iterator[Case]) -> tuple[tuple[Case, ...], int]:
-    """Each call once, and how many were merged; the counts of rows with the same call are added."""
+    """Each distinct call once, with the summed counts of its rows; and how many rows were merged into earlier ones."""
     found: dict[str, Case] = {}
     same = 0
     for case in cases:
         key = content_key(case.operator, case.args, case.kwargs)
         earlier = found.get(key)
         same += earlier is not None
-        found[key] = case if earlier is None else _together(earlier, case)
+        found[key] = case if earlier is None else _merged_pair(earlier, case)
     return tuple(found.values()), same
 
 
-def _together(one: Case, other: Case) -> Case:
+def _merged_pair(one: Case, other: Case) -> Case:
     return msgspec.structs.replace(
         one,
         tags=tuple(dict.fromkeys((*one.tags, *other.tags))),

@@ -27,10 +27,12 @@ WORKING_MEMORY = "what a fused attention returns beside its result is working me
 MANY_TERMS = "the rounding errors of very many terms cancel, so that lower precision does not show in their mean"
 
 _NEUTRAL = {"add": 0, "add_": 0, "sub": 0, "sub_": 0, "mul": 1, "mul_": 1, "div": 1, "div_": 1, "pow": 1}
-"""Operator -> the second operand that changes nothing."""
+"""Operator -> its neutral element: the second operand for which the result equals the first operand."""
 _FEW_FLAGS = 128
+"""Elements below which a result of bools is too small to judge."""
 _MANY_TERMS = 1 << 14
-_NEVER_BELOW_ZERO = ("bool", "uint8", "uint16", "uint32", "uint64")
+"""Elements per group from which the rounding errors of a mean cancel."""
+_UNSIGNED_DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64")
 
 
 def excuse(case: Case) -> str:
@@ -54,11 +56,11 @@ def _is_copy(case: Case) -> bool:
         return sum(isinstance(part, Tensor) and 0 not in part.shape for part in parts) == 1
     if name in ("index_put", "index_put_"):
         return _writes_all_in_order(case)
-    return _is_neutral(case) or _keeps_its_size(case) or _reduces_nothing(case) or _hands_bias_over(case)
+    return _is_neutral(case) or _keeps_its_size(case) or _reduces_nothing(case) or _copies_to_bias_gradient(case)
 
 
 def _writes_all_in_order(case: Case) -> bool:
-    """Distinct indices are drawn sorted: if there are as many as positions, they are all positions in order."""
+    """Whether the call writes all positions in order. Distinct indices are drawn sorted; here there is one for each."""
     target, indices = case.args[0], case.args[1]
     first = indices.items[0] if isinstance(indices, Sequence) and indices.items else None
     return isinstance(target, Tensor) and isinstance(first, Tensor) and first.shape == target.shape[:1]
@@ -71,7 +73,7 @@ def _is_neutral(case: Case) -> bool:
 
 
 def _keeps_its_size(case: Case) -> bool:
-    """Pooling to the size of the input, or the gradient of a slice of everything."""
+    """Whether the result has the input's size: pooling to that size, padding by 0, the gradient of a full slice, …"""
     name, shapes = _name(case), [tensor.shape for tensor in tensors_of(case)]
     if name.endswith("_backward") and "adaptive_avg_pool" in name:
         return len(shapes) == 2 and shapes[0] == shapes[1]
@@ -86,7 +88,7 @@ def _keeps_its_size(case: Case) -> bool:
 
 
 def _reduces_nothing(case: Case) -> bool:
-    """A reduction over dimensions of one element."""
+    """Whether the call reduces only over dimensions of size 1."""
     if not is_of(case.operator, "reduces_dimensions") or len(case.args) < 2 or not isinstance(case.args[0], Tensor):
         return False
     shape = case.args[0].shape
@@ -94,8 +96,8 @@ def _reduces_nothing(case: Case) -> bool:
     return bool(over) and all(isinstance(d, int) and -len(shape) <= d < len(shape) and shape[d] == 1 for d in over)
 
 
-def _hands_bias_over(case: Case) -> bool:
-    """A convolution's gradient where each element of the bias was added to a single output element."""
+def _copies_to_bias_gradient(case: Case) -> bool:
+    """Whether the call is a convolution's gradient with one output element per channel: the bias gradient is a copy."""
     if _name(case) != "convolution_backward" or not isinstance(case.args[0], Tensor):
         return False
     shape = case.args[0].shape
@@ -106,22 +108,22 @@ def _is_constant(case: Case) -> bool:
     return is_of(case.operator, "is_constant")
 
 
-def _is_flag(case: Case) -> bool:
+def _compares_with_zero(case: Case) -> bool:
     name, others = _name(case), case.args[1:]
     if not others or not isinstance(case.args[0], Tensor) or _number(others[0]) != 0:
         return False
-    return name == "ne" or (name == "gt" and case.args[0].dtype in _NEVER_BELOW_ZERO)
+    return name == "ne" or (name == "gt" and case.args[0].dtype in _UNSIGNED_DTYPES)
 
 
 def _is_extreme(case: Case) -> bool:
     return is_of(case.operator, "finds_one_extreme")
 
 
-def _is_any(case: Case) -> bool:
+def _decides_about_flags(case: Case) -> bool:
     return is_of(case.operator, "decides_about_all_flags")
 
 
-def _leaves_statistics(case: Case) -> bool:
+def _is_batch_norm_inference(case: Case) -> bool:
     flags = [
         argument.value for argument in case.args if isinstance(argument, Scalar) and isinstance(argument.value, bool)
     ]
@@ -149,7 +151,7 @@ def _is_fused_attention(case: Case) -> bool:
 
 
 def _has_statistics_of_many(case: Case) -> bool:
-    """A norm over groups of very many elements, which returns their mean and deviation beside its result."""
+    """Whether the call is a norm over groups of very many elements, which also returns their mean and deviation."""
     first = case.args[0] if case.args else None
     if _name(case) not in ("native_group_norm", "native_layer_norm") or not isinstance(first, Tensor):
         return False
@@ -161,10 +163,10 @@ def _has_statistics_of_many(case: Case) -> bool:
 _REASONS: dict[str, Callable[[Case], bool]] = {
     COPY: _is_copy,
     CONSTANT: _is_constant,
-    FLAGS: _is_flag,
+    FLAGS: _compares_with_zero,
     EXTREME: _is_extreme,
-    ANY: _is_any,
-    UNUSED: _leaves_statistics,
+    ANY: _decides_about_flags,
+    UNUSED: _is_batch_norm_inference,
     WEIGHTS: _counts_rows,
     SWITCH: _is_switch,
     FEW_FLAGS: _has_few_flags,

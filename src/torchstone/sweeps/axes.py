@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from torchstone.errors import UsageError
 
 MOST_VALUES = 10_000
-"""Values of one axis. More is a misprint: no sweep of that size ends."""
+"""Most values of one axis. A sweep with more would not end in useful time, so more is taken for a typing error."""
 _RANGE = re.compile(r"(\d+):(\d+):(x?)(\d+)", re.ASCII)
 _HOW = "Write a list such as 16,32 or a range such as 256:2048:x2 or 8:64:8."
 
@@ -25,7 +25,7 @@ def parse_axis(name: str, text: str) -> tuple[int, ...]:
 
 
 def checked_axis(name: str, values: Iterable[int]) -> tuple[int, ...]:
-    """An axis that was given as numbers."""
+    """An axis given as numbers, each once. Raises a `UsageError` for no values, or values below 1."""
     found = tuple(dict.fromkeys(values))
     wrong = [value for value in found if not isinstance(value, int) or isinstance(value, bool) or value < 1]
     if wrong or not found:

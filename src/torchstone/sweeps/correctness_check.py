@@ -16,27 +16,27 @@ from torchstone.sweeps.forward_backward import Gradients, Passes
 from torchstone.sweeps.operations import Function
 
 ALLOWANCE = 4.0
-"""Factor on the rounding error that the judge's rules allow. The judge finds finer bounds by probing; this does not."""
-_PIECE = 1 << 24
-"""Elements that are compared at a time."""
+"""Factor on the rounding error that the judge's rules allow. The judge narrows its bounds by probing; this does not."""
+_CHUNK_ELEMENTS = 1 << 24
+"""Elements that are compared at a time, to bound memory."""
 
 
 def exact_results(
     passes: Passes, reference: Function, inputs: Sequence[Any], gradients: Gradients, dtype: torch.dtype
 ) -> tuple[torch.Tensor, ...]:
-    """What the reference gives when it calculates in `dtype`."""
-    wide = tuple(_in(each, dtype) for each in inputs)
-    (call,) = passes.calls(reference, [wide], [tuple(_in(each, dtype) for each in gradients)])
+    """The results of the reference, computed in `dtype`."""
+    wide = tuple(_converted(each, dtype) for each in inputs)
+    (call,) = passes.calls(reference, [wide], [tuple(_converted(each, dtype) for each in gradients)])
     return passes.results(call)
 
 
-def _in(value: Any, dtype: torch.dtype) -> Any:
+def _converted(value: Any, dtype: torch.dtype) -> Any:
     floating = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.detach().to(dtype) if floating else value
 
 
 def mismatch(got: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], dtype: torch.dtype, pointwise: bool) -> str:
-    """What is wrong with the results; empty: nothing."""
+    """What is wrong with the results; empty if they are right."""
     if len(got) != len(exact):
         return f"{len(got)} results, expected {len(exact)}"
     for place, (ours, theirs) in enumerate(zip(got, exact, strict=True)):
@@ -47,7 +47,7 @@ def mismatch(got: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], dtype: 
                 return f"result {place} differs"
             continue
         allowed = ALLOWANCE * share(ours.dtype if ours.is_floating_point() else dtype, 1 if pointwise else MAX_TERMS)
-        worst, index = _worst(ours, theirs, allowed)
+        worst, index = _largest_error(ours, theirs, allowed)
         if not worst <= 1.0:
             where = [int(each) for each in torch.unravel_index(torch.tensor(index), theirs.shape)]
             got_value, exact_value = float(ours.reshape(-1)[index]), float(theirs.reshape(-1)[index])
@@ -56,16 +56,16 @@ def mismatch(got: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], dtype: 
     return ""
 
 
-def _worst(ours: torch.Tensor, theirs: torch.Tensor, allowed: float) -> tuple[float, int]:
-    """The largest error over its bound, and where it is. A NaN agrees with NaN alone, an infinity with the same one."""
+def _largest_error(ours: torch.Tensor, theirs: torch.Tensor, allowed: float) -> tuple[float, int]:
+    """The largest error divided by its bound, and its index. NaN matches only NaN, an infinity only itself."""
     ours, theirs = ours.detach().reshape(-1), theirs.detach().reshape(-1)
     if not theirs.numel():
         return 0.0, 0
-    level = _level(theirs)
+    level = _root_mean_square(theirs)
     overs, places = [], []
-    for start in range(0, theirs.numel(), _PIECE):
-        piece = theirs[start : start + _PIECE]
-        our_piece = ours[start : start + _PIECE].to(piece.dtype)
+    for start in range(0, theirs.numel(), _CHUNK_ELEMENTS):
+        piece = theirs[start : start + _CHUNK_ELEMENTS]
+        our_piece = ours[start : start + _CHUNK_ELEMENTS].to(piece.dtype)
         error = (our_piece - piece).abs_()
         bound = (piece.abs() + level).mul_(allowed).clamp_(min=torch.finfo(ours.dtype).tiny)
         over = error.div_(bound).nan_to_num_(nan=torch.inf)
@@ -79,9 +79,9 @@ def _worst(ours: torch.Tensor, theirs: torch.Tensor, allowed: float) -> tuple[fl
     return values[0][worst], int(values[1][worst])
 
 
-def _level(values: torch.Tensor) -> torch.Tensor:
+def _root_mean_square(values: torch.Tensor) -> torch.Tensor:
     """Root mean square of the finite values; 0 if there are none."""
-    pieces = torch.split(values, _PIECE)
+    pieces = torch.split(values, _CHUNK_ELEMENTS)
     norms = [torch.linalg.vector_norm(piece.nan_to_num(0.0, 0.0, 0.0)) for piece in pieces]
     finite = torch.stack([piece.isfinite().sum() for piece in pieces]).sum()
     level: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms)) / finite.clamp(min=1).sqrt()

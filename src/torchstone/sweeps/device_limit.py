@@ -12,9 +12,9 @@ from torchstone.schema.measurement import SpeedOfLight
 from torchstone.sweeps.operations import Moved
 
 DOUBTFUL_PERCENT = 105.0
-"""Percent of the limit beyond which the limit itself is doubted: it was measured too low, and is measured again."""
-_BEYOND_CACHES = 1 << 62
-"""A working set larger than any that is measured: caches are cold, so the ceiling is that of the largest."""
+"""Efficiency in percent above which the limit counts as measured too low, and is measured again."""
+_UNCACHED_WORKING_SET_BYTES = 1 << 62
+"""Working set larger than any that is measured. Caches are cold, so the ceiling for the largest one applies."""
 
 
 class Light:
@@ -25,15 +25,15 @@ class Light:
         self._ceilings = DeviceCeilings(device, threads, (), kept)
 
     def of(self, moved: Moved) -> SpeedOfLight:
-        """What the device allows for a call that moves so much."""
+        """The device's limit for a call that moves these bytes."""
         ceilings = self._ceilings.get(None)
         return SpeedOfLight(
             *moved,
-            bytes_per_second=ceilings.bytes_per_second(*moved, 0, _BEYOND_CACHES),
+            bytes_per_second=ceilings.bytes_per_second(*moved, 0, _UNCACHED_WORKING_SET_BYTES),
             latency_ns=ceilings.latency_ns,
             measured_unix_ns=ceilings.measured_unix_ns,
         )
 
     def doubt(self) -> None:
-        """Something was faster than the limit: measure the ceilings again at the next request. Done only once."""
+        """Measure the ceilings again at the next request, because a call was faster than the limit. Done only once."""
         self._ceilings.doubt()

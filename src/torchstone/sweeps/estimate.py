@@ -12,15 +12,15 @@ from torchstone.measuring.student_t import student_t_95
 from torchstone.measuring.trimmed_means import trimmed_count, trimmed_mean
 
 LEAST_SAMPLES = 5
-"""Of fewer, the interval is their range: a computed one would be far too narrow or infinitely wide."""
+"""Least samples for a computed interval. With fewer it would be far too narrow or infinite; the range is used then."""
 
 
 class Estimate(NamedTuple):
-    """Nanoseconds per call."""
+    """Time per call with its interval, in nanoseconds."""
 
     time_ns: float
     low_ns: float
-    """Of the 95 % interval."""
+    """Lower end of the 95 % interval."""
     high_ns: float
 
     @property
@@ -29,7 +29,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(samples_ns: Sequence[float]) -> Estimate:
-    """Mean of the middle samples: one block that something else disturbed does not move it (Yuen's interval)."""
+    """Trimmed mean of the samples with Yuen's interval. A single disturbed block does not move it."""
     values = np.asarray(samples_ns, dtype=np.float64)
     if values.size < LEAST_SAMPLES:
         middle = float(values.mean())

@@ -30,10 +30,10 @@ from torchstone.schema import SkippedRow, SweepRow
 AXES = ("batch", "seq", "dim")
 """Short names of the three coordinates of a point, in their order."""
 
-_HOLDS_SHARE = 0.75
-"""Least share of the other coordinates at which a statement about an axis must hold to be made."""
-_MOST_RANGES = 3
-"""Ranges of an axis in one statement: more of them change back and forth, which a table shows better."""
+_LEAST_HOLDING_SHARE = 0.75
+"""Least share of combinations of the other coordinates at which a statement about an axis must hold."""
+_MAX_RANGES = 3
+"""Most ranges of an axis in one statement. More would change back and forth, which a table shows better."""
 _REASON_CHARACTERS = 160
 
 
@@ -41,7 +41,7 @@ class Fastest(msgspec.Struct, frozen=True):
     """The fastest implementations of one operation, at the points at which several were timed."""
 
     at: dict[GridPoint, str | None]
-    """None: the intervals of the fastest two overlap."""
+    """Point -> fastest implementation. None: its interval overlaps that of another."""
     wins: dict[str, int]
     """Implementation -> number of points, most first."""
     no_clear_winner: int
@@ -61,12 +61,12 @@ class AxisChange(msgspec.Struct, frozen=True):
     axis: str
     ranges: tuple[Range, ...]
     holds: int
-    """Combinations of the other coordinates at which it is so at every value of the axis."""
+    """Combinations of the other coordinates for which the ranges hold at every value of the axis."""
     combinations: int
 
 
 def fastest(rows: Iterable[SweepRow]) -> Fastest:
-    """Of the rows of one operation, mode and dtype. Points with a single timed implementation are left out."""
+    """The fastest implementations for one operation, mode and dtype. Points with one implementation are left out."""
     tables = by_implementation(rows)
     at_point = grouped((row for table in tables.values() for row in table.values()), point_of)
     at = {point: _winner(found) for point, found in sorted(at_point.items()) if len(found) > 1}
@@ -89,12 +89,12 @@ def _change(at: Mapping[GridPoint, str | None], axis: int) -> AxisChange | None:
     by_value = grouped(sorted(at), lambda point: point[axis])
     usual = {value: _most_common(at[point] for point in points) for value, points in sorted(by_value.items())}
     ranges = tuple(Range(next(values), name) for name, values in _runs(usual))
-    if not 1 < len(ranges) <= _MOST_RANGES:
+    if not 1 < len(ranges) <= _MAX_RANGES:
         return None
     lines = grouped(sorted(at), lambda point: point[:axis] + point[axis + 1 :]).values()
     whole = [line for line in lines if len(line) == len(usual)]
     holds = sum(_line_holds([at[point] for point in line], list(usual.values())) for line in whole)
-    if not holds or holds < _HOLDS_SHARE * len(lines):
+    if not holds or holds < _LEAST_HOLDING_SHARE * len(lines):
         return None
     return AxisChange(AXES[axis], ranges, holds, len(lines))
 
@@ -109,7 +109,7 @@ def _runs(usual: Mapping[int, str | None]) -> Iterator[tuple[str | None, Iterato
 
 
 def _line_holds(names: Sequence[str | None], usual: Sequence[str | None]) -> bool:
-    """Whether nothing contradicts the usual names, and each of them is clearly the fastest at least once."""
+    """Whether no point of the line contradicts the usual names, and each name is the clear winner at least once."""
     fits = all(
         name == expected or (name is None and expected is not None) for name, expected in zip(names, usual, strict=True)
     )
@@ -117,7 +117,7 @@ def _line_holds(names: Sequence[str | None], usual: Sequence[str | None]) -> boo
 
 
 def advice_lines(rows: Sequence[SweepRow], skipped: Sequence[SkippedRow] = ()) -> list[str]:
-    """What to use where, for the rows of one operation, mode and dtype; one sentence a line."""
+    """Advice on which implementation to use where, for one operation, mode and dtype; one sentence per line."""
     found = fastest(rows)
     lines = []
     if found.at:
@@ -164,7 +164,7 @@ def _speedup_lines(found: Mapping[str, Mapping[GridPoint, Estimate]]) -> list[st
 
 
 def skipped_lines(skipped: Iterable[SkippedRow]) -> list[str]:
-    """What was not timed, counted by implementation and kind of reason: the words before its first colon."""
+    """Lines on skipped rows, counted by implementation and kind of reason (the words before its first colon)."""
     kinds = grouped(skipped, lambda row: (row.implementation, row.reason.partition(":")[0]))
     return [_skipped_sentence(name, [row.reason for row in rows]) for (name, _), rows in kinds.items()]
 

@@ -22,7 +22,7 @@ class Passes:
 
     def __init__(self, operation: Operation, mode: SweepMode) -> None:
         self._mode = mode
-        self._asking = operation.differentiated
+        self._differentiated = operation.differentiated
 
     def calls(self, function: Function, inputs: Sequence[Inputs], gradients: Sequence[Gradients]) -> list[Call]:
         """One call for each set of inputs."""
@@ -32,16 +32,16 @@ class Passes:
         return [make(function, each, start) for each, start in zip(inputs, gradients, strict=True)]
 
     def results(self, call: Call) -> tuple[torch.Tensor, ...]:
-        """Make a call; its tensors."""
+        """Make a call, and return its tensors."""
         return tuple(leaves(call()))
 
     def _backward(self, function: Function, inputs: Inputs, start: Gradients) -> Call:
-        arguments, asked = self._leaves(inputs)
+        arguments, asked = self._requiring_gradients(inputs)
         results = leaves(function(*arguments))
         return partial(torch.autograd.grad, tuple(results), asked, start, retain_graph=True)
 
     def _both(self, function: Function, inputs: Inputs, start: Gradients) -> Call:
-        arguments, asked = self._leaves(inputs)
+        arguments, asked = self._requiring_gradients(inputs)
 
         def call() -> tuple[Any, ...]:
             results = leaves(function(*arguments))
@@ -49,18 +49,18 @@ class Passes:
 
         return call
 
-    def _leaves(self, inputs: Inputs) -> tuple[list[Any], list[torch.Tensor]]:
-        """The arguments, and those of them that ask for gradients."""
+    def _requiring_gradients(self, inputs: Inputs) -> tuple[list[Any], list[torch.Tensor]]:
+        """The arguments, and those of them that require gradients."""
         floating = [i for i, each in enumerate(inputs) if isinstance(each, torch.Tensor) and each.is_floating_point()]
-        asking = floating if self._asking is None else list(self._asking)
-        arguments = [each.detach().requires_grad_() if i in asking else each for i, each in enumerate(inputs)]
-        return arguments, [arguments[i] for i in asking]
+        differentiated = floating if self._differentiated is None else list(self._differentiated)
+        arguments = [each.detach().requires_grad_() if i in differentiated else each for i, each in enumerate(inputs)]
+        return arguments, [arguments[i] for i in differentiated]
 
 
 def make_gradients(
     operation: Operation, point: SweepPoint, inputs: Sequence[Inputs], pool: TensorPool
 ) -> list[Gradients]:
-    """What backward passes start from: ones for a single number, random values for anything larger."""
+    """Cotangents for the backward passes: ones for a scalar result, random values for others."""
     if point.mode == "fwd":
         return [()] * len(inputs)
     with torch.no_grad():

@@ -1,6 +1,6 @@
 """Has the judge check implementations in the sandbox at the corners of a sweep's grid, before anything is timed.
 
-A kernel that is right at the smallest and the largest values of every axis, on the judge's hidden variants too, is
+A kernel must be right at the smallest and the largest values of every axis, on the judge's hidden variants too. It is
 then compared in process at every point. The reference itself (PyTorch) and the user's own operations are not judged.
 """
 
@@ -45,18 +45,18 @@ from torchstone.sweeps import rows
 from torchstone.sweeps.request import SweepRequest
 
 BACKENDS = {"Compile": "compile", "CUDA": "torchstone-cuda", "Triton": "torchstone-triton", "Liger": "liger"}
-"""The backend that offers to the judge what an implementation of a sweep calls."""
+"""Implementation of a sweep -> backend through which the judge gets the same kernels."""
 MOST_ELEMENTS = 1 << 21
-"""Elements at a corner: the judge keeps many calls with references in float64. Larger ones are made smaller."""
+"""Most elements at a corner; larger corners are reduced. The judge holds many calls with references in float64."""
 JUDGES_ON_CUDA = 4
-"""Nothing is timed while they judge, so they may share the device."""
+"""Judges that share a CUDA device. They may, since nothing is timed meanwhile."""
 KEPT = "judged.json"
-"""File in the journal's folder: job -> why its implementation is not timed, empty where it agreed."""
+"""File in the journal's folder: job -> why its implementation is not timed; empty if it agreed."""
 _EPSILON = 1e-5
 
 
 class Progress(Protocol):
-    """What is informed of the progress."""
+    """Receives the progress of judging."""
 
     def preparing(self, done: int, total: int, what: str) -> None: ...
 
@@ -64,15 +64,15 @@ class Progress(Protocol):
 
 
 class CornerVerdict(NamedTuple):
-    """Why an implementation of an operation is not to be timed."""
+    """Why an implementation of an operation must not be timed."""
 
     operation: str
     implementation: str
     reason: str
 
 
-class _Asked(NamedTuple):
-    """A job, and what it is about."""
+class _CornerJob(NamedTuple):
+    """A job, with its operation and implementation."""
 
     job: Job
     operation: str
@@ -87,13 +87,13 @@ def corners(request: SweepRequest) -> tuple[tuple[int, int, int], ...]:
 
 
 def _bounded(batch: int, sequence: int, dimension: int) -> tuple[int, int, int]:
-    """Fewer batches first, then shorter sequences: kernels work on rows of `dimension`, which stays."""
+    """The corner, reduced to `MOST_ELEMENTS`: first the batch, then the sequence. `dimension`, the row size, stays."""
     batch = max(1, min(batch, MOST_ELEMENTS // (sequence * dimension)))
     return batch, max(1, min(sequence, MOST_ELEMENTS // (batch * dimension))), dimension
 
 
 def cases_of(operation: str, request: SweepRequest) -> Iterator[Case]:
-    """What the judge is asked about an operation: its forward overload, its gradient's, or both."""
+    """The cases to judge of an operation: of its forward overload, of its backward overload, or of both."""
     for shape in corners(request):
         if "fwd" in request.mode:
             yield _forward(operation, shape, request.dtype)
@@ -158,9 +158,9 @@ def _logits_and_classes(shape: tuple[int, int, int], dtype: str) -> tuple[Tensor
 def judge_corners(
     request: SweepRequest, device: str, wanted: Mapping[str, Iterable[str]], folder: Path, observer: Progress
 ) -> list[CornerVerdict]:
-    """Judge every wanted implementation of every operation; those that are not to be timed, with the reason.
+    """Judge every wanted implementation of every operation. Returns those that must not be timed, with the reason.
 
-    Verdicts are kept in the folder, so that a resumed sweep does not ask again.
+    Verdicts are kept in the folder, so that a resumed sweep does not judge again.
     """
     jobs = _jobs(request, device, wanted, observer)
     path = folder / KEPT
@@ -187,10 +187,10 @@ def judge_corners(
 
 def _jobs(
     request: SweepRequest, device: str, wanted: Mapping[str, Iterable[str]], observer: Progress
-) -> dict[str, _Asked]:
-    """What the judge is asked, by the keys of the jobs."""
+) -> dict[str, _CornerJob]:
+    """Job key -> job to judge."""
     pairs = [(operation, name) for operation, listed in wanted.items() for name in listed if name in BACKENDS]
-    asked: dict[str, _Asked] = {}
+    asked: dict[str, _CornerJob] = {}
     for implementation in dict.fromkeys(name for _, name in pairs):
         try:
             options = BackendOptions(device_type=device_type(device))
@@ -207,12 +207,12 @@ def _jobs(
                     # Each hidden variant of a shape would be compiled again, for seconds.
                     shapes: Shapes = "stated" if implementation == "Compile" else "near"
                     job = Job(case, offer, "quick", measured=False, shapes=shapes)
-                    asked[job.key] = _Asked(job, operation, implementation)
+                    asked[job.key] = _CornerJob(job, operation, implementation)
     return asked
 
 
 def _reason(record: Record) -> str:
-    """Why the implementation is not to be timed; empty: it may be."""
+    """Why the implementation must not be timed; empty if it may."""
     verdict = record.verdict
     if isinstance(verdict, (Agrees, Missing)):
         return ""

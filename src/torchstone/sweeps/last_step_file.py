@@ -9,18 +9,18 @@ _BYTES = 256
 
 
 class LastStepFile:
-    """Written by one process before each step, in one system call; read by another when the first has ended."""
+    """Writer of the file. Each write is one system call; the parent reads the file after this process has ended."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
 
     def write(self, step: str) -> None:
-        """Replace the step by the one that begins now."""
+        """Replace the content of the file by the step that begins now."""
         os.pwrite(self._descriptor, step.encode("utf-8", "replace")[:_BYTES].ljust(_BYTES, b"\0"), 0)
 
 
 def read_last_step(path: Path) -> str:
-    """The step that was written last; empty: none."""
+    """The step that was written last; empty if there is none."""
     try:
         return path.read_bytes().rstrip(b"\0").decode("utf-8", "replace")
     except FileNotFoundError:

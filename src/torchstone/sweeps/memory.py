@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 BEYOND_CACHE = 3
-"""The copies together are this many times as large as the device's cache, so that every call finds it cold."""
+"""Size of all copies together, in multiples of the device's cache, so that every call finds a cold cache."""
 USABLE_SHARE = 0.85
-"""Of the free memory. The rest is for what libraries allocate and for fragments."""
+"""Share of the free memory that a point may use. The rest is for libraries and fragmentation."""
 MOST_COPIES = 2048
-"""Making the calls costs the host time: for tiny inputs the copies may stay below the size of the cache."""
+"""Most copies, since preparing calls takes host time. Copies of tiny inputs may then fit in the cache."""
 _WIDE_BYTES = 8
 _WIDE_TENSORS = 5
-"""Tensors in float64 that a comparison holds at once, as large as inputs and results together in elements."""
+"""Tensors in float64 that a comparison holds at once, each with as many elements as inputs and results together."""
 
 
 class Footprint(NamedTuple):
-    """What one call of a point holds."""
+    """Memory of one call at a point."""
 
     input_bytes: int
-    """Inputs, and for a backward pass what the forward pass left."""
+    """Bytes of inputs; for a backward pass also of the forward pass's result."""
     result_bytes: int
-    """Results and gradients."""
+    """Bytes of results and gradients."""
     itemsize: int
 
     @property
@@ -31,23 +31,23 @@ class Footprint(NamedTuple):
         return self.input_bytes + self.result_bytes
 
     def wide_bytes(self) -> int:
-        """What a comparison in float64 takes besides the inputs."""
+        """Bytes that a comparison in float64 takes besides the inputs."""
         return self.total_bytes // self.itemsize * _WIDE_BYTES * _WIDE_TENSORS
 
 
 def wanted_copies(footprint: Footprint, cache_bytes: int) -> int:
-    """How many copies of a call go through more memory than the cache holds."""
+    """Number of copies of a call that together exceed the cache, at most `MOST_COPIES`."""
     return min(MOST_COPIES, max(1, math.ceil(BEYOND_CACHE * cache_bytes / max(1, footprint.total_bytes))))
 
 
 def needed_bytes(footprint: Footprint, copies: int, implementations: int) -> int:
-    """Inputs of all copies, and the results of all calls of every implementation, which stay alive together."""
+    """Bytes of the inputs of all copies, and of the results of all calls of every implementation, alive together."""
     results = max(2, copies) * implementations * footprint.result_bytes
     return copies * footprint.input_bytes + results
 
 
 def fitting_copies(footprint: Footprint, cache_bytes: int, implementations: int, free_bytes: int) -> int:
-    """As many as wanted or as fit; 0: not even one does."""
+    """Number of copies: as many as wanted, halved until they fit. 0: not even one fits."""
     copies, usable = wanted_copies(footprint, cache_bytes), int(USABLE_SHARE * free_bytes)
     while copies and needed_bytes(footprint, copies, implementations) > usable:
         copies //= 2

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torchstone.errors import UsageError, unknown_name
 
 OPERATIONS = ("LayerNorm", "GELU", "Swish", "MSE", "CrossEntropy")
-"""As in the output, in the order of the tables."""
+"""Built-in operations, named as in the output, in the order of the tables."""
 IMPLEMENTATIONS = ("PyTorch", "Compile", "CUDA", "Triton", "Liger")
 DEFAULT_IMPLEMENTATIONS = ("PyTorch", "CUDA", "Triton")
 DTYPES = ("float32", "float16", "bfloat16")
@@ -25,8 +25,8 @@ _IMPLEMENTATIONS = {
     "eager": "PyTorch",
     "torchcompile": "Compile",
 }
-_WRITTEN_OPERATIONS = ("layer_norm", "gelu", "swish", "silu", "mse", "cross_entropy", "loss")
-_WRITTEN_IMPLEMENTATIONS = ("pytorch", "compile", "cuda", "triton", "liger")
+_SUGGESTED_OPERATIONS = ("layer_norm", "gelu", "swish", "silu", "mse", "cross_entropy", "loss")
+_SUGGESTED_IMPLEMENTATIONS = ("pytorch", "compile", "cuda", "triton", "liger")
 
 
 def is_file(name: str) -> bool:
@@ -35,7 +35,7 @@ def is_file(name: str) -> bool:
 
 
 def operations_named(names: Iterable[str]) -> tuple[str, ...]:
-    """Names as in the output for names in any spelling, each once. Files stay as they are."""
+    """Operation names in any spelling -> names as in the output, each once. File paths are kept."""
     found: dict[str, None] = {}
     for name in names:
         if is_file(name):
@@ -43,23 +43,23 @@ def operations_named(names: Iterable[str]) -> tuple[str, ...]:
             continue
         known = _OPERATIONS.get(_plain(name))
         if known is None:
-            raise unknown_name("operation", name, _WRITTEN_OPERATIONS)
+            raise unknown_name("operation", name, _SUGGESTED_OPERATIONS)
         found.update(dict.fromkeys(known))
     if not found:
-        raise UsageError(f"there is no operation. Known: {', '.join(_WRITTEN_OPERATIONS)}.")
+        raise UsageError(f"there is no operation. Known: {', '.join(_SUGGESTED_OPERATIONS)}.")
     return tuple(found)
 
 
 def implementations_named(names: Iterable[str]) -> tuple[str, ...]:
-    """The same for implementations."""
+    """Implementation names in any spelling -> names as in the output, each once."""
     found: dict[str, None] = {}
     for name in names:
         known = _IMPLEMENTATIONS.get(_plain(name))
         if known is None:
-            raise unknown_name("implementation", name, _WRITTEN_IMPLEMENTATIONS)
+            raise unknown_name("implementation", name, _SUGGESTED_IMPLEMENTATIONS)
         found[known] = None
     if not found:
-        raise UsageError(f"there is no implementation. Known: {', '.join(_WRITTEN_IMPLEMENTATIONS)}.")
+        raise UsageError(f"there is no implementation. Known: {', '.join(_SUGGESTED_IMPLEMENTATIONS)}.")
     return tuple(found)
 
 

@@ -18,7 +18,7 @@ from torchstone.sweeps.memory import Footprint
 from torchstone.sweeps.tensor_pool import TensorPool
 
 EPSILON = 1e-5
-"""LayerNorm's, as torch's default."""
+"""Epsilon of LayerNorm, torch's default."""
 
 Function = Callable[..., Any]
 Inputs = tuple[Any, ...]
@@ -33,45 +33,45 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation."""
+    """An operation of a sweep, with its reference and implementations."""
 
     name: str
     make_inputs: Callable[[SweepPoint, TensorPool, int], list[Inputs]]
-    """The arguments of so many calls, each with memory of its own."""
+    """(point, pool, copies) -> arguments of that many calls, each with its own memory."""
     reference: Function
     implementations: Mapping[str, Function] = field(default_factory=dict)
-    """Besides `PyTorch`, which is the reference, and `Compile`, which is the reference compiled."""
+    """Name -> function, besides `PyTorch` (the reference) and `Compile` (the compiled reference)."""
     differentiated: tuple[int, ...] | None = None
-    """Arguments that ask for gradients in a backward pass; None: every floating-point tensor."""
+    """Positions of arguments that require gradients in a backward pass. None: every floating-point tensor."""
     moved: Callable[[SweepPoint, str], Moved] | None = None
-    """Of a pass, ``fwd`` or ``bwd``. None: arguments and results are counted once each."""
+    """(point, ``fwd`` or ``bwd``) -> bytes moved. None: every argument and result is counted once."""
     pointwise: bool = False
-    """Whether every element of the result comes from one element of the input, so that no sum loses precision."""
+    """Whether each element of the result depends on one element of the input, without sums."""
     lacking: Mapping[str, str] = field(default_factory=dict)
-    """Implementations that do not have this operation, with the reason."""
+    """Implementation that lacks this operation -> reason."""
     lacking_by_mode: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The same for one mode alone: (implementation, mode) -> reason."""
 
     def function(self, implementation: str) -> Function | None:
-        """The function behind a name; None: the operation does not have it."""
+        """The function of an implementation; None: the operation lacks it."""
         if implementation in self.lacking:
             return None
         return self.reference if implementation == "PyTorch" else self.implementations.get(implementation)
 
     def why_lacking(self, implementation: str, mode: str) -> str:
-        """Why the operation does not have it; empty: it does."""
+        """Why the operation lacks the implementation in this mode; empty if it has it."""
         by_mode = self.lacking_by_mode.get((implementation, mode), "")
         return by_mode or self.lacking.get(implementation, "")
 
     def moved_bytes(self, point: SweepPoint) -> Moved | None:
-        """Of one call in the mode of the point."""
+        """Bytes that one call in the point's mode must move; None if not declared."""
         if self.moved is None:
             return None
         passes = [self.moved(point, part) for part in point.mode.split("+")]
         return Moved(sum(each.read_bytes for each in passes), sum(each.written_bytes for each in passes))
 
     def footprint(self, point: SweepPoint) -> Footprint | None:
-        """What a call holds; None: not known before the inputs are made."""
+        """Memory of one call; None if it is not known before the inputs are made."""
         if self.moved is None:
             return None
         item = dtype_of(point).itemsize
@@ -79,19 +79,19 @@ class Operation:
         if point.mode == "fwd":
             return Footprint(forward.read_bytes, forward.written_bytes, item)
         backward = self.moved(point, "bwd")
-        # Beside the inputs lies the gradient of the result, and every implementation has a result of its own.
+        # Inputs include the gradient of the result. Every implementation holds its own forward result.
         held = forward.read_bytes + forward.written_bytes
         return Footprint(held, forward.written_bytes + backward.written_bytes, item)
 
 
 def dtype_of(point: SweepPoint) -> torch.dtype:
-    """The point's dtype as torch has it."""
+    """The point's dtype as a `torch.dtype`."""
     found: torch.dtype = getattr(torch, point.dtype)
     return found
 
 
 def shape_of(point: SweepPoint) -> tuple[int, int, int]:
-    """Of the tensor that the operations work on."""
+    """Shape of the tensor that the operations work on."""
     return point.batch_size, point.sequence_length, point.tensor_dimension
 
 
@@ -111,7 +111,7 @@ def _activations(point: SweepPoint, pool: TensorPool, copies: int) -> list[Input
 
 
 def _layer_norm_inputs(point: SweepPoint, pool: TensorPool, copies: int) -> list[Inputs]:
-    """Weight and bias are the same for all copies: a few kilobytes that a model, too, finds in the cache."""
+    """Inputs of LayerNorm. All copies share weight and bias, a few kilobytes that are in the cache in a model, too."""
     dtype, shape = dtype_of(point), (point.tensor_dimension,)
     ((weight,), (bias,)) = (pool.normal(role, shape, dtype, 1) for role in ("weight", "bias"))
     return [(x, weight, bias) for x in pool.normal("x", shape_of(point), dtype, copies)]
@@ -191,14 +191,14 @@ def _liger_layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor)
 
 
 def _liger_cross_entropy(x: torch.Tensor, target: torch.Tensor) -> Any:
-    """Returns the loss and what newer versions return beside it."""
+    """The loss. Newer versions of Liger return a tuple, whose first item is the loss."""
     from liger_kernel.ops.cross_entropy import LigerCrossEntropyFunction
 
     found = LigerCrossEntropyFunction.apply(x, target, None)
     return found[0] if isinstance(found, tuple) else found
 
 
-def _of_both(function: Function, **more: Function) -> dict[str, Function]:
+def _cuda_and_triton(function: Function, **more: Function) -> dict[str, Function]:
     return {"CUDA": partial(function, "cuda"), "Triton": partial(function, "triton"), **more}
 
 
@@ -213,14 +213,14 @@ BUILT_IN: Mapping[str, Operation] = {
             "LayerNorm",
             _layer_norm_inputs,
             _layer_norm,
-            _of_both(_own_layer_norm, Liger=_liger_layer_norm),
+            _cuda_and_triton(_own_layer_norm, Liger=_liger_layer_norm),
             moved=_layer_norm_moved,
         ),
         Operation(
             "GELU",
             _activations,
             functional.gelu,
-            _of_both(_own_gelu),
+            _cuda_and_triton(_own_gelu),
             moved=_activation_moved,
             pointwise=True,
             lacking=_no_liger("GELU"),
@@ -229,7 +229,7 @@ BUILT_IN: Mapping[str, Operation] = {
             "Swish",
             _activations,
             functional.silu,
-            _of_both(_own_swish),
+            _cuda_and_triton(_own_swish),
             moved=_activation_moved,
             pointwise=True,
             lacking=_no_liger("Swish"),
@@ -238,7 +238,7 @@ BUILT_IN: Mapping[str, Operation] = {
             "MSE",
             _mse_inputs,
             functional.mse_loss,
-            _of_both(_own_mse),
+            _cuda_and_triton(_own_mse),
             differentiated=(0,),
             moved=_mse_moved,
             lacking=_no_liger("MSE"),
@@ -247,7 +247,7 @@ BUILT_IN: Mapping[str, Operation] = {
             "CrossEntropy",
             _cross_entropy_inputs,
             functional.cross_entropy,
-            _of_both(_own_cross_entropy, Liger=_liger_cross_entropy),
+            _cuda_and_triton(_own_cross_entropy, Liger=_liger_cross_entropy),
             differentiated=(0,),
             moved=_cross_entropy_moved,
             lacking_by_mode={
@@ -259,7 +259,7 @@ BUILT_IN: Mapping[str, Operation] = {
 
 
 def why_missing(implementation: str, device_type: str) -> str:
-    """Why an implementation cannot be used on this device at all; empty: it can."""
+    """Why an implementation cannot be used on this type of device; empty if it can."""
     if implementation in ("PyTorch", "Compile"):
         return ""
     if device_type != "cuda":

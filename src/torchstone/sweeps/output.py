@@ -16,7 +16,7 @@ from torchstone.schema.sweep import SweepRecord
 from torchstone.sweeps.rows import skipped_rows, timed_rows
 
 _SECONDS_BETWEEN = 1.0
-"""Rows are written as they come, but not more often than this: a file of thousands takes a while."""
+"""Least time between two writes of the files, since thousands of rows take a while to write."""
 
 
 def skipped_path(output: Path) -> Path:
@@ -25,19 +25,19 @@ def skipped_path(output: Path) -> Path:
 
 
 def journal_path(output: Path) -> Path:
-    """The folder with the samples of every point, which `--resume` goes on with."""
+    """The folder with the samples of every point, which `--resume` continues."""
     return output.with_name(f"{output.name.removesuffix('.json')}.journal")
 
 
 class OutputFiles:
-    """Keeps the two files in step with the records."""
+    """Writes the two files from the records."""
 
     def __init__(self, output: Path, now: Callable[[], float] = time.monotonic) -> None:
         self._output, self._now = output, now
         self._written = -_SECONDS_BETWEEN
 
     def update(self, records: Sequence[SweepRecord]) -> None:
-        """Write them if the last time is long enough ago."""
+        """Write both files, unless they were written less than a second ago."""
         if self._now() - self._written >= _SECONDS_BETWEEN:
             self.write(records)
 

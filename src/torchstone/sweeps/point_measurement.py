@@ -26,9 +26,9 @@ from torchstone.sweeps.tensor_pool import TensorPool
 from torchstone.sweeps.timing import Block, Call, Clock, CpuClock, CudaClock, take_samples
 
 TIMING = "(timing)"
-"""Stage in which no single implementation is at work."""
-_MOST_SHAPES = 1 << 16
-"""Shapes for which a function may be compiled. By default torch's compiler gives up after 8, and runs it uncompiled."""
+"""Step that is reported while all implementations are timed together."""
+_MAX_COMPILED_SHAPES = 1 << 16
+"""Most shapes for which a function is compiled. By default, torch's compiler stops after 8 and runs it uncompiled."""
 
 
 class DeviceLostError(Exception):
@@ -36,11 +36,11 @@ class DeviceLostError(Exception):
 
 
 class _NoInputsError(Exception):
-    """An operation cannot make inputs for a point; the text is what it raised."""
+    """An operation raised an exception while making inputs; the text describes it."""
 
 
 class _Prepared(NamedTuple):
-    """An implementation that is right at this point."""
+    """An implementation whose results are right at this point, ready to be timed."""
 
     calls: list[Call]
     memory_bytes: int
@@ -50,7 +50,7 @@ class PointMeter:
     """Measures points on one device, one after the other."""
 
     def __init__(self, device: torch.device, name: str, light: Light, seed: int, stage: Callable[[str], None]) -> None:
-        """`stage` is told which implementation is about to be called."""
+        """`stage` receives the name of the implementation that is called next."""
         self._device, self._name, self._light, self._stage = device, name, light, stage
         self._is_cuda = device.type == "cuda"
         self._pool = TensorPool(device, seed)
@@ -60,14 +60,14 @@ class PointMeter:
         self._compiled: dict[str, Function] = {}
 
     def measure(self, operation: Operation, point: SweepPoint, functions: Mapping[str, Function | None]) -> SweepRecord:
-        """The record of a point. A function of None is to be compiled from the reference."""
+        """Measure a point. A function of None stands for the compiled reference."""
         began = time.monotonic()
         skips = {name: reason for name in functions if (reason := operation.why_lacking(name, point.mode))}
         skips = {name: f"{rows.UNSUPPORTED}: {reason}" for name, reason in skips.items()}
         wanted = {name: function for name, function in functions.items() if name not in skips}
         try:
             with marked(_title(point), self._is_cuda), torch.set_grad_enabled(point.mode != "fwd"):
-                timings, light = self._measured(operation, point, wanted, skips)
+                timings, light = self._check_and_time(operation, point, wanted, skips)
         except _NoInputsError as error:
             timings, light = [], None
             skips |= dict.fromkeys(wanted, f"{rows.NO_INPUTS}: make_inputs raised {error}")
@@ -77,7 +77,7 @@ class PointMeter:
             timings, light = [], None
             skips |= {name: _out_of_memory(error) for name in wanted if name not in skips}
         finally:
-            self._tidy(point, functions)
+            self._clean_up(point, functions)
         return SweepRecord(
             point=point,
             device=self._name,
@@ -88,7 +88,7 @@ class PointMeter:
         )
 
     def call(self, operation: Operation, point: SweepPoint, function: Function | None) -> Call:
-        """One call, with inputs of its own; of a backward pass the forward pass is made here."""
+        """Prepare one call with its own inputs. For a backward pass, the forward pass runs here."""
         self._pool.keep_only(shape_of(point))
         with torch.set_grad_enabled(point.mode != "fwd"):
             inputs = operation.make_inputs(point, self._pool, 1)
@@ -98,16 +98,16 @@ class PointMeter:
         return call
 
     def _compiled_once(self, operation: Operation) -> Function:
-        """Kept between calls: a second call must not compile again."""
+        """The compiled reference, kept between calls so that a second call does not compile again."""
         import torch._dynamo.config
 
-        torch._dynamo.config.recompile_limit = _MOST_SHAPES
-        torch._dynamo.config.accumulated_recompile_limit = _MOST_SHAPES
+        torch._dynamo.config.recompile_limit = _MAX_COMPILED_SHAPES
+        torch._dynamo.config.accumulated_recompile_limit = _MAX_COMPILED_SHAPES
         if operation.name not in self._compiled:
             self._compiled[operation.name] = torch.compile(operation.reference, dynamic=False)
         return self._compiled[operation.name]
 
-    def _measured(
+    def _check_and_time(
         self,
         operation: Operation,
         point: SweepPoint,
@@ -123,7 +123,7 @@ class PointMeter:
             return [], None
         inputs = self._inputs(operation, point, copies)
         gradients = make_gradients(operation, point, inputs, self._pool)
-        right = self._compared(operation, point, wanted, inputs, gradients, footprint, skips)
+        right = self._check_all(operation, point, wanted, inputs, gradients, footprint, skips)
         moved = operation.moved_bytes(point) or Moved(footprint.input_bytes, footprint.result_bytes)
         light = self._light.of(moved)
         samples, calls = self._timed(right, limit_of(light)[0], skips)
@@ -135,7 +135,7 @@ class PointMeter:
         return found, light
 
     def _inputs(self, operation: Operation, point: SweepPoint, copies: int) -> list[Inputs]:
-        """What the user's code raises for a point that it cannot serve is no implementation's doing."""
+        """Make the inputs. An exception of the user's code becomes `_NoInputsError`, which blames no implementation."""
         try:
             return operation.make_inputs(point, self._pool, copies)
         except Exception as error:
@@ -158,7 +158,7 @@ class PointMeter:
         return int(free + torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device))
 
     def _copies(self, footprint: Footprint, implementations: int) -> int:
-        """How many copies fit; before it gives up it clears away what earlier points have left."""
+        """Number of copies that fit. If none fits, memory of earlier points is freed first."""
         copies = fitting_copies(footprint, self._cache_bytes, implementations, self._free_bytes())
         if not copies:
             self._release()
@@ -166,7 +166,7 @@ class PointMeter:
         return copies
 
     def _footprint_of(self, operation: Operation, point: SweepPoint) -> Footprint:
-        """Of an operation that does not say: from one set of inputs and one call of the reference."""
+        """Footprint of an operation that declares none, from one set of inputs and one call of the reference."""
         (inputs,) = self._inputs(operation, point, 1)
         with torch.no_grad():
             results = leaves(operation.reference(*inputs))
@@ -180,8 +180,8 @@ class PointMeter:
         if isinstance(self._clock, CudaClock):
             self._clock.release()
 
-    def _tidy(self, point: SweepPoint, functions: Mapping[str, Function | None]) -> None:
-        """What functions have left behind must not be in the way of the next point."""
+    def _clean_up(self, point: SweepPoint, functions: Mapping[str, Function | None]) -> None:
+        """Free memory that functions left behind, before the next point."""
         self._stage("")
         if "Liger" in functions and point.mode != "fwd":
             self._pool.clear()  # its cross-entropy leaves the gradient where the input was
@@ -194,7 +194,7 @@ class PointMeter:
 
     # ---- comparing
 
-    def _compared(
+    def _check_all(
         self,
         operation: Operation,
         point: SweepPoint,
@@ -204,15 +204,15 @@ class PointMeter:
         footprint: Footprint,
         skips: dict[str, str],
     ) -> dict[str, _Prepared]:
-        """Every implementation that gives the right results, ready to be timed; the others are among the skips."""
+        """The implementations with right results, ready to be timed. The others are added to `skips`."""
         passes = Passes(operation, point.mode)
         wide = torch.float64 if footprint.wide_bytes() < self._free_bytes() else torch.float32
         exact = exact_results(passes, operation.reference, inputs[0], gradients[0], wide)
         right: dict[str, _Prepared] = {}
         for name, given in wanted.items():
-            with self._blamed(name, skips):
+            with self._skipping_on_error(name, skips):
                 function = given if given is not None else _compiled(operation.reference)
-                (call,) = passes.calls(function, [_apart(inputs[0])], gradients[:1])
+                (call,) = passes.calls(function, [_cloned(inputs[0])], gradients[:1])
                 found = mismatch(passes.results(call), exact, dtype_of(point), operation.pointwise)
                 if found:
                     skips[name] = f"{rows.WRONG}: {found}"
@@ -223,7 +223,7 @@ class PointMeter:
         return right
 
     def _memory_bytes(self, call: Call, given_bytes: int) -> int:
-        """Highest memory in use during one warm call: what it takes besides, and its arguments."""
+        """Peak memory during one warm call, arguments included."""
         if not self._is_cuda:
             return given_bytes + _nbytes(leaves(call()))
         before = torch.cuda.memory_allocated(self._device)
@@ -236,10 +236,10 @@ class PointMeter:
     def _timed(
         self, right: dict[str, _Prepared], limit_ns: float, skips: dict[str, str]
     ) -> tuple[dict[str, list[float]], dict[str, int]]:
-        """Samples and calls per sample of everything that could be prepared."""
+        """Samples, and calls per sample, of each implementation that could be prepared."""
         blocks: dict[str, Block] = {}
         for name, prepared in right.items():
-            with self._blamed(name, skips):
+            with self._skipping_on_error(name, skips):
                 blocks[name] = self._clock.prepare(prepared.calls, max(limit_ns, 1.0))
         if not blocks:
             return {}, {}
@@ -254,8 +254,8 @@ class PointMeter:
     # ---- failures
 
     @contextlib.contextmanager
-    def _blamed(self, name: str, skips: dict[str, str]) -> Iterator[None]:
-        """An exception in here skips this implementation, with the reason."""
+    def _skipping_on_error(self, name: str, skips: dict[str, str]) -> Iterator[None]:
+        """Skip this implementation if the block raises; the exception becomes the reason."""
         self._stage(name)
         try:
             yield
@@ -263,7 +263,7 @@ class PointMeter:
                 torch.cuda.synchronize(self._device)
         except Exception as error:  # noqa: BLE001 - any kernel may raise anything; the others go on
             self._require_device(name, error)
-            skips[name] = _told(error)
+            skips[name] = _reason_of(error)
 
     def _require_device(self, name: str, error: Exception) -> None:
         if not self._is_cuda:
@@ -280,7 +280,7 @@ def _title(point: SweepPoint) -> str:
 
 
 def _compiled(reference: Function) -> Function:
-    """Compiled again for every point: for shapes that do not change, and without a limit on how many there are."""
+    """The reference, compiled again for every point: with static shapes, and without a limit on recompilations."""
     import torch._functorch.config
 
     torch._functorch.config.donated_buffer = False  # a backward pass is made again and again
@@ -289,7 +289,7 @@ def _compiled(reference: Function) -> Function:
     return compiled
 
 
-def _apart(inputs: Inputs) -> Inputs:
+def _cloned(inputs: Inputs) -> Inputs:
     """Copies, since some implementations overwrite their arguments."""
     return tuple(each.clone() if isinstance(each, torch.Tensor) else each for each in inputs)
 
@@ -298,8 +298,8 @@ def _nbytes(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
-def _told(error: Exception) -> str:
-    """What an implementation raised, as a reason."""
+def _reason_of(error: Exception) -> str:
+    """An exception of an implementation as the reason of a skip."""
     if _is_out_of_memory(error):
         return _out_of_memory(error)
     if isinstance(error, NotImplementedError):
@@ -308,7 +308,7 @@ def _told(error: Exception) -> str:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Of a GPU, whose error has a class of its own, or of the host, whose has not."""
+    """Whether memory of a GPU or of the host ran out. For the host, torch raises a plain `RuntimeError`."""
     by_text = isinstance(error, RuntimeError) and "allocate memory" in str(error)
     return by_text or isinstance(error, (torch.OutOfMemoryError, MemoryError))
 

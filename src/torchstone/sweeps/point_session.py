@@ -21,7 +21,7 @@ from torchstone.sweeps.user_operation import load_operation
 
 
 class PointSession:
-    """Answers the requests of a sweep."""
+    """Carries out the requests of a sweep in the process that has the device."""
 
     request_type: ClassVar[object] = messages.Request
 
@@ -69,7 +69,7 @@ class PointSession:
         return Measured(self._meter.measure(operation, request.point, functions))
 
     def call(self, point: SweepPoint, implementation: str) -> Call:
-        """One call of an implementation, to be made by someone who watches."""
+        """Prepare one call of an implementation, for a profiler."""
         assert self._meter is not None, "the device is opened first"
         operation = self._operations[point.operation]
         return self._meter.call(operation, point, self._function(operation, implementation, point))
@@ -80,7 +80,7 @@ class PointSession:
 
 
 def _open_device(kind: str) -> tuple[torch.device, str]:
-    """The device and its name. Everything runs on a stream of its own: on the default one nothing can be captured."""
+    """The device and its name. Calls run on a new stream, since the default stream cannot be captured."""
     if kind != "cuda":
         return torch.device("cpu"), hardware().cpu
     device = torch.device("cuda", 0)

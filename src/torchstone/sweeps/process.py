@@ -18,13 +18,13 @@ from torchstone.sweeps.process_messages import Broken, Failed, Measure, Measured
 SESSION = "torchstone.sweeps.point_session:PointSession"
 OPEN_SECONDS = 120.0
 POINT_SECONDS = 120.0
-"""For one point; a point takes a second or two."""
+"""Longest time of one point, which usually takes one or two seconds."""
 COMPILE_SECONDS = 300.0
-"""More, where torch's compiler takes part."""
+"""Additional time if torch's compiler is used."""
 _LOG_CHARACTERS = 200
 
 
-def _how_it_ended(ending: str) -> str:
+def _ending_reason(ending: str) -> str:
     if "SIGKILL" in ending:
         return f"{rows.OUT_OF_MEMORY}: the process {ending}, which is how the system ends one that takes too much"
     return f"{rows.CRASHED}: the process {ending}"
@@ -34,14 +34,14 @@ class Lost(NamedTuple):
     """A point that was not measured because something went wrong in the process."""
 
     implementation: str
-    """Empty: it is not known which one caused it."""
+    """The implementation that was at work. Empty: unknown."""
     reason: str
     died: bool = True
-    """Whether the process ended over it. An exception that it reported is told for this point alone."""
+    """Whether the process ended. False: it reported an exception, which concerns only this point."""
 
 
 class PointProcess:
-    """A process that has the device. Replaced by a new one after it has died."""
+    """Handle on the process that has the device. A process that died is replaced at the next request."""
 
     def __init__(self, opening: Open, compiles: bool) -> None:
         self._opening = opening
@@ -56,7 +56,7 @@ class PointProcess:
             reply: Reply = self._child.ask(self._opening, Reply, time.monotonic() + OPEN_SECONDS)  # type: ignore[arg-type]
         except (ChildEndedError, ReplyTimeoutError) as error:
             told = str(error) or f"did not answer within {OPEN_SECONDS:.0f} s"
-            raise InfrastructureError(f"the process that measures {told}{self._last_words()}.") from error
+            raise InfrastructureError(f"the process that measures {told}{self._last_printed_line()}.") from error
         if isinstance(reply, Failed):
             raise (UsageError if reply.is_usage else InfrastructureError)(reply.message)
         assert isinstance(reply, Opened)
@@ -75,34 +75,34 @@ class PointProcess:
             request = Measure(point, tuple(implementations))
             reply: Reply = self._child.ask(request, Reply, time.monotonic() + seconds)  # type: ignore[arg-type]
         except ChildEndedError as error:
-            return self._lost(f"{_how_it_ended(str(error))}{self._last_words()}")
+            return self._lost(f"{_ending_reason(str(error))}{self._last_printed_line()}")
         except ReplyTimeoutError:
             return self._lost(f"{rows.TIMED_OUT}: no result within {seconds:.0f} s")
         if isinstance(reply, Measured):
             return reply.record
         if isinstance(reply, Broken):
-            self.end_peer()
+            self.end_child()
             return Lost(reply.implementation, f"{rows.CRASHED}: {reply.reason}")
         assert isinstance(reply, Failed)
         return Lost("", f"{rows.RAISED}: {reply.message}", died=False)
 
     def close(self) -> None:
-        """End everything."""
-        self.end_peer()
+        """End the process and the fork server."""
+        self.end_child()
         self._server.stop()
 
-    def end_peer(self) -> None:
-        """End the process; the next question starts another."""
+    def end_child(self) -> None:
+        """End the process. The next request starts another."""
         if self._child is not None:
             self._child.end()
             self._child = None
 
     def _lost(self, reason: str) -> Lost:
-        self.end_peer()
+        self.end_child()
         return Lost(read_last_step(Path(self._opening.last_step_file)), reason)
 
-    def _last_words(self) -> str:
-        """The end of what the process printed."""
+    def _last_printed_line(self) -> str:
+        """Text with the last line that the process printed."""
         lines = (
             [] if self._child is None else [line.strip() for line in self._child.log.tail.splitlines() if line.strip()]
         )

@@ -8,7 +8,7 @@ from torchstone.schema.sweep import SweepPoint, SweepRecord
 
 
 class Open(msgspec.Struct, frozen=True, tag=True):
-    """Open the device and find out what can be measured."""
+    """Request: open the device and report what can be measured."""
 
     device_type: str
     environment: dict[str, str]
@@ -21,12 +21,12 @@ class Open(msgspec.Struct, frozen=True, tag=True):
     threads: int
     seed: int
     last_step_file: str
-    """Where the process notes which implementation it is about to call, for when it does not come back."""
+    """File in which the process notes the implementation that it calls next, in case the call kills it."""
     ceilings_folder: str | None
 
 
 class Measure(msgspec.Struct, frozen=True, tag=True):
-    """Compare and time these implementations at this point."""
+    """Request: check and time these implementations at this point."""
 
     point: SweepPoint
     implementations: tuple[str, ...]
@@ -47,7 +47,7 @@ class Opened(msgspec.Struct, frozen=True, tag=True):
     """The device is open."""
 
     device: str
-    """Its name."""
+    """Name of the device."""
     missing: dict[str, str] = {}
     """Implementations that cannot be used here, with the reason."""
     lacking: dict[str, dict[str, str]] = {}
@@ -56,7 +56,7 @@ class Opened(msgspec.Struct, frozen=True, tag=True):
 
 
 class Measured(msgspec.Struct, frozen=True, tag=True):
-    """The point is done."""
+    """The record of a measured point."""
 
     record: SweepRecord
 
@@ -75,7 +75,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
     """One line."""
     is_usage: bool = False
-    """The user's mistake rather than the machine's."""
+    """Whether the user made an error, not the machine."""
 
 
 Reply = Opened | Measured | Broken | Failed

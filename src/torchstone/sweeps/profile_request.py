@@ -23,7 +23,7 @@ class ProfiledCall(msgspec.Struct, frozen=True):
 
 
 class SweepProfileRequest(msgspec.Struct, frozen=True):
-    """Make these calls."""
+    """Request: make these calls under a profiler."""
 
     opening: Open
     calls: tuple[ProfiledCall, ...]

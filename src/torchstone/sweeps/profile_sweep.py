@@ -1,7 +1,7 @@
 """Profiles a sweep after it was timed, in separate processes, so that no time changes.
 
-torch's profiler sees every point. ncu and nsys see one point of each operation and implementation, the largest that was
-timed, or every point if that is asked for.
+torch's profiler sees every point. By default ncu and nsys see one point of each operation and implementation, the
+largest that was timed. On request they see every point.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torchstone.sweeps.profile_request import TABLE, TRACE, ProfiledCall, SweepP
 
 PROFILERS: tuple[SweepProfiler, ...] = ("torch", "ncu", "nsys")
 SECONDS = 900.0
-"""For each profiler; ncu runs every kernel many times over."""
+"""Longest time of each profiler. ncu replays every kernel many times."""
 _TOOLS = {"ncu": NCU, "nsys": NSYS}
 _READ_SECONDS = 120.0
 _TABLE_BYTES = 64 << 20
@@ -52,7 +52,7 @@ def profiles_path(output: Path) -> Path:
 
 
 def chosen_calls(records: Sequence[SweepRecord], every_point: bool) -> tuple[ProfiledCall, ...]:
-    """What was timed: at every point, or for each operation and implementation at the largest one."""
+    """The calls to profile: every timed one, or for each operation and implementation the largest."""
     found: dict[object, ProfiledCall] = {}
     for record in sorted(records, key=_elements) if not every_point else records:
         for timing in record.timings:
@@ -74,7 +74,7 @@ def profile_sweep(
     folder: Path,
     tell: Callable[[str], None],
 ) -> tuple[ProfilerResult, ...]:
-    """What each profiler saw; `tell` gets a line for each that saw nothing."""
+    """Run the profilers and return their results. `tell` receives each notice."""
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -112,7 +112,7 @@ def _under_torch(order: SweepProfileRequest) -> ProfilerResult:
 
 
 def _under_tool(order: SweepProfileRequest, tool: Tool, path: str, folder: Path) -> ProfilerResult:
-    """The tool's report is kept whatever its table says."""
+    """Run the calls under ncu or nsys. The report is kept even if its table cannot be read."""
     report = folder.absolute() / tool.name
     ended = _run(order, tool.launching(path, report))
     kept = report.with_name(f"{report.name}{tool.suffix}")
@@ -128,7 +128,7 @@ def _under_tool(order: SweepProfileRequest, tool: Tool, path: str, folder: Path)
 
 
 def _run(order: SweepProfileRequest, launching: Sequence[str]) -> Ended:
-    """The process that makes the calls, under the tool."""
+    """Run the process that makes the calls, under the tool's command if there is one."""
     with tempfile.TemporaryDirectory(prefix="torchstone-profile-") as scratch:
         path = Path(scratch) / "order.json"
         opening = msgspec.structs.replace(order.opening, last_step_file=str(Path(scratch) / "stage"))

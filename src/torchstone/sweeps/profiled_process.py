@@ -1,7 +1,7 @@
 """``python -m torchstone.sweeps.profiled_process ORDER_FILE``: runs a sweep's calls under a profiler, in NVTX ranges.
 
-Every call is made once before, unprofiled, so that compiling and loading are not in the profile. Of the second pass ncu
-sees the calls alone, torch's profiler and nsys also how inputs are made.
+Every call is first made once unprofiled, so that compiling and loading are not in the profile. In the second pass ncu
+profiles only the calls; torch's profiler and nsys also profile the making of inputs.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def main() -> int:
         _under_torch(session, order, is_cuda)
     elif order.profiler == "ncu":
         for call in order.calls:
-            _make(session, call, _watched(), is_cuda)
+            _make(session, call, _cuda_profiler_range(), is_cuda)
     else:
-        with _watched():
+        with _cuda_profiler_range():
             for call in order.calls:
                 _make(session, call, contextlib.nullcontext(), is_cuda)
     return 0
@@ -64,7 +64,7 @@ def title_of(called: ProfiledCall) -> str:
 
 
 @contextlib.contextmanager
-def _watched() -> Iterator[None]:
+def _cuda_profiler_range() -> Iterator[None]:
     torch.cuda.synchronize()
     torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
     yield

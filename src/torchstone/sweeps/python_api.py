@@ -15,7 +15,7 @@ from torchstone.sweeps.run import SweepPlan, SweepResult, run_sweep
 
 
 class _Notices:
-    """Says on stderr what the user should know."""
+    """Observer that prints warnings on stderr and ignores the progress."""
 
     def preparing(self, done: int, total: int, what: str) -> None:
         pass
@@ -74,7 +74,7 @@ def sweep(
     profilers: Iterable[str] | None = None,
     profile_all: bool = False,
 ) -> SweepResult:
-    """Run a sweep with these settings, which are those of ``torchstone sweep``; its rows, skipped rows and records.
+    """Run a sweep with the settings of ``torchstone sweep``. The result has rows, skipped rows and records.
 
     Files of an earlier sweep are replaced, unless `overwrite` is false.
     """

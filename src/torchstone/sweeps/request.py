@@ -39,7 +39,7 @@ class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
     mode: SweepMode = "fwd"
     output: Path = OUTPUT
     resume: bool = False
-    """Keep the points that an earlier part of this sweep has, and measure the others."""
+    """Keep the points that an interrupted sweep has measured, and measure the others."""
     overwrite: bool = False
     """Replace the files of an earlier sweep; False: refuse."""
     device: str = "auto"
@@ -47,10 +47,10 @@ class SweepRequest(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
     """CPU threads."""
     judged: bool = True
-    """Whether implementations are judged at the corners of the grid. False: they are compared in process alone."""
+    """Whether implementations are judged at the corners of the grid. False: they are only checked in process."""
     seed: int = 0
     profilers: tuple[SweepProfiler, ...] = ()
-    """Profilers of the calls, in separate processes after timing."""
+    """Profilers that run after timing, in separate processes."""
     profile_all: bool = False
     """ncu and nsys see every point. False: the largest of each operation and implementation."""
 
@@ -73,7 +73,7 @@ def make_request(
     profilers: Iterable[str] | None = None,
     **others: Any,
 ) -> SweepRequest:
-    """A request from what a user wrote; None is the default. Raises `UsageError`."""
+    """Check a user's options and make the request. None is the default. Raises `UsageError`."""
     axes: dict[str, tuple[Iterable[int] | None, tuple[int, ...]]] = {
         "batch_sizes": (batch_sizes, BATCH_SIZES),
         "sequence_lengths": (sequence_lengths, SEQUENCE_LENGTHS),
@@ -119,14 +119,14 @@ def _mode(name: str) -> SweepMode:
 
 
 def one_device(asked: str) -> str:
-    """``cpu`` or ``cuda:N``: a sweep runs on one device."""
+    """The one device on which the sweep runs: ``cpu`` or ``cuda:N``."""
     from torchstone.executors.devices import find_devices
 
     return find_devices(resolve_device(asked))[0].label
 
 
 def configuration(request: SweepRequest, device: str) -> dict[str, Any]:
-    """What the manifest keeps of the request."""
+    """The part of the request that the manifest records."""
     return {
         "kind": "sweep",
         "operations": list(request.operations),
@@ -145,14 +145,14 @@ def configuration(request: SweepRequest, device: str) -> dict[str, Any]:
 
 
 def remembered(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the request that a manifest keeps, for a sweep that goes on."""
+    """The fields of a resumed sweep's request, from its manifest."""
     grid = ("batch_sizes", "sequence_lengths", "tensor_dimensions")
     kept = ("operations", "implementations", *grid, "dtype", "mode", "device", "threads", "judged", "seed")
     return {name: configuration[name] for name in kept if name in configuration}
 
 
 def points_of(request: SweepRequest, operations: Iterable[str]) -> tuple[SweepPoint, ...]:
-    """Every point, the operations of one shape after each other: they share inputs."""
+    """Every point of the grid. The operations of one shape are adjacent, since they share inputs."""
     listed = tuple(operations)
     return tuple(
         SweepPoint(operation, batch, sequence, dimension, request.dtype, request.mode)
@@ -164,5 +164,5 @@ def points_of(request: SweepRequest, operations: Iterable[str]) -> tuple[SweepPo
 
 
 def point_key(point: SweepPoint) -> str:
-    """What makes a point the same point when a sweep is resumed."""
+    """Hash that identifies a point when a sweep is resumed."""
     return content_key(point)

@@ -18,7 +18,7 @@ WRONG, CRASHED, TIMED_OUT, RAISED = "wrong", "crashed", "timed out", "raised"
 MISSING, UNSUPPORTED, TOO_LARGE, OUT_OF_MEMORY = "missing", "unsupported", "does not fit", "ran out of memory"
 NO_INPUTS = "no inputs"
 FAILURES = (WRONG, CRASHED, TIMED_OUT, RAISED)
-"""First words of a reason that is the implementation's own fault, rather than the machine's or the request's."""
+"""Beginnings of reasons that are the implementation's fault, not the machine's or the request's."""
 
 SWEEP_RECORDS = RecordKind(
     name="sweep", type=SweepRecord, key=lambda record: point_key(record.point), tried_again=lambda record: False
@@ -32,7 +32,7 @@ def timed_rows(records: Iterable[SweepRecord]) -> Iterator[SweepRow]:
         for timing in record.timings:
             found = estimate(timing.samples_ns)
             yield SweepRow(
-                **_place(record.point),
+                **_point_fields(record.point),
                 implementation=timing.implementation,
                 time_ms=found.time_ns / 1e6,
                 interval_low_ms=found.low_ns / 1e6,
@@ -45,14 +45,14 @@ def timed_rows(records: Iterable[SweepRecord]) -> Iterator[SweepRow]:
 
 
 def skipped_rows(records: Iterable[SweepRecord]) -> Iterator[SkippedRow]:
-    """A row for every implementation that was not."""
+    """A row for every implementation that was not timed."""
     for record in records:
         for skip in record.skips:
-            yield SkippedRow(**_place(record.point), implementation=skip.implementation, reason=skip.reason)
+            yield SkippedRow(**_point_fields(record.point), implementation=skip.implementation, reason=skip.reason)
 
 
 def efficiency(light: SpeedOfLight | None, time_ns: float) -> float | None:
-    """Percent of the limit of this device, not clipped; None: there is no limit to compare with."""
+    """Percent of the device's limit, which may exceed 100. None: there is no limit."""
     if light is None or not has_limit(light):
         return None
     return 100 * limit_of(light)[0] / time_ns
@@ -63,5 +63,5 @@ def is_failure(reason: str) -> bool:
     return reason.startswith(FAILURES)
 
 
-def _place(point: SweepPoint) -> dict[str, Any]:
+def _point_fields(point: SweepPoint) -> dict[str, Any]:
     return msgspec.structs.asdict(point)

@@ -32,17 +32,17 @@ from torchstone.sweeps.profile_sweep import profile_sweep, profiles_path
 from torchstone.sweeps.request import IDENTITY, SweepRequest, configuration, one_device, point_key, points_of
 
 MOST_DEATHS = 3
-"""Failed measurements (crash, timeout, error) of an implementation of an operation after which it is given up."""
+"""Deaths of the process on an implementation of an operation after which it is not measured any more."""
 
 
 _OPTIONS = folders.OptionNames(place="--output", name="--output")
 
 
 class SweepObserver(Protocol):
-    """What is informed of the progress of a sweep."""
+    """Receives the progress of a sweep."""
 
     def preparing(self, done: int, total: int, what: str) -> None:
-        """Before the first point: implementations are being judged."""
+        """Implementations are judged, before the first point."""
         ...
 
     def planned(self, plan: SweepPlan, folder: Path) -> None:
@@ -50,17 +50,17 @@ class SweepObserver(Protocol):
         ...
 
     def recorded(self, record: SweepRecord) -> None:
-        """A record is in the journal."""
+        """A record was written to the journal."""
         ...
 
     def warned(self, message: str) -> None:
-        """Something the user should know; the sweep goes on."""
+        """A notice for the user; the sweep goes on."""
         ...
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What is measured, and what an earlier part of the sweep has measured already."""
+    """All points of a sweep, and the records that an interrupted sweep has left."""
 
     points: tuple[SweepPoint, ...]
     done: tuple[SweepRecord, ...]
@@ -86,16 +86,16 @@ class SweepResult:
     interrupted: bool = False
     """Ctrl-C or SIGTERM ended it early; what was done is kept."""
     profiles: tuple[ProfilerResult, ...] = ()
-    """What profilers saw, where any were asked for."""
+    """Results of the requested profilers."""
 
     @property
     def rows(self) -> tuple[SweepRow, ...]:
-        """What was timed."""
+        """A row for every implementation that was timed."""
         return tuple(rows.timed_rows(self.records))
 
     @property
     def skipped(self) -> tuple[SkippedRow, ...]:
-        """What was not, with the reasons."""
+        """A row for every implementation that was not timed, with the reason."""
         return tuple(rows.skipped_rows(self.records))
 
     @property
@@ -109,7 +109,9 @@ def run_sweep(request: SweepRequest, observer: SweepObserver) -> SweepResult:
     _refuse_to_overwrite(request)
     device = one_device(request.device)
     with _process(request, device) as process:
-        opened = process.open()  # before the files of an earlier sweep go: an operation's file may have an error
+        opened = (
+            process.open()
+        )  # before files of an earlier sweep are deleted, since an operation's file may have an error
         manifest = collect(configuration(request, device), {"inputs": str(request.seed)})
         folder = folders.open_folder(_folder_request(request), manifest, IDENTITY, _OPTIONS)
         interruption = Interruption()
@@ -150,7 +152,7 @@ class _FolderRequest:
 
 
 def _folder_request(request: SweepRequest) -> _FolderRequest:
-    """Where the journal lies. One of an earlier sweep into the same file goes, as that file does."""
+    """Where the journal is. Without `resume`, the journal of an earlier sweep into the same file is deleted."""
     path = journal_path(request.output)
     if request.resume and not path.is_dir():
         raise UsageError(f"there is no {path} to go on with. Leave out --resume to start it.")
@@ -186,7 +188,7 @@ def _process(request: SweepRequest, device: str) -> Iterator[PointProcess]:
 
 
 class _Sweep:
-    """The part of a sweep between its first and its last record."""
+    """Plans and measures a sweep, and writes its records and files."""
 
     def __init__(
         self,
@@ -203,14 +205,14 @@ class _Sweep:
         self._files = OutputFiles(request.output)
         self._plan = SweepPlan((), ())
         self._wanted: dict[str, tuple[str, ...]] = {}
-        """Operation -> implementations, all that were asked for."""
+        """Operation -> requested implementations."""
         self._excluded: dict[tuple[str, str], str] = {}
         """(operation, implementation) -> why it is timed at no point."""
         self._deaths: Counter[tuple[str, str]] = Counter()
         self._device_name = ""
 
     def begin(self, opened: Opened) -> None:
-        """Find out what there is to measure, say what is missing, judge the corners."""
+        """Plan the points, warn of missing implementations, and judge the corners."""
         self._device_name = opened.device
         self._wanted = self._find_wanted(opened)
         points = points_of(self._request, self._wanted)
@@ -227,7 +229,7 @@ class _Sweep:
         self._observer.planned(self._plan, self._journal.path.parent)
 
     def measure_all(self) -> None:
-        """Point after point, each record kept before the next begins."""
+        """Measure all points. Each record is written before the next point begins."""
         for point in self._plan.left:
             record = self._measured(point)
             with self._interruption.held():
@@ -237,7 +239,7 @@ class _Sweep:
             self._interruption.raise_pending()
 
     def finish(self) -> tuple[SweepRecord, ...]:
-        """Write the files a last time; the records in the order of the grid."""
+        """Write the files a last time. Returns the records in the order of the grid."""
         records = self._records()
         self._files.write(records)
         return records
@@ -262,7 +264,7 @@ class _Sweep:
         return wanted
 
     def _exclude_missing(self, opened: Opened) -> None:
-        """One notice for each implementation, however many points it is missing at."""
+        """Exclude missing implementations, with one warning for each."""
         built_in = [name for name in self._wanted if name in operation_names.OPERATIONS]
         for implementation, reason in opened.missing.items():
             if built_in:

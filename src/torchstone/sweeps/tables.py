@@ -29,19 +29,19 @@ from torchstone.sweeps.fastest_implementations import AXES, advice_lines, fastes
 
 MODES = {"fwd": "forward", "bwd": "backward", "fwd+bwd": "forward and backward"}
 FEW_POINTS = 8
-"""Up to this many points of an operation are shown one by one without being asked for."""
+"""Most points of an operation that are always shown one by one."""
 
 _METRICS = ("Time (ms)", "Memory (MB)", "Inference Speed", "GPU Efficiency")
 _BEST = " *"
 
 Series = tuple[str, str, str]
-"""Operation, mode, dtype: what has a table of its own."""
+"""Operation, mode, dtype. Each series has its own table."""
 
 
 def print_sweep(
     console: Console, rows: Sequence[SweepRow], skipped: Sequence[SkippedRow] = (), *, every_point: bool = False
 ) -> None:
-    """Print a table per operation (per mode and dtype where there are several), and what to use where."""
+    """Print a table per operation, mode and dtype, followed by advice on which implementation to use."""
     timed, left_out = grouped(rows, _series_of), grouped(skipped, _series_of)
     for series in dict.fromkeys((*timed, *left_out)):
         _print_series(console, series, timed.get(series, []), left_out.get(series, []), every_point)
@@ -151,7 +151,7 @@ def _table(console: Console, *columns: str, left: Iterable[str] = ("Implementati
 
 
 def _print_sentences(console: Console, sentences: Iterable[str]) -> None:
-    """Folded to the width of a terminal, and followed by an empty line."""
+    """Print sentences, wrapped to the width of a terminal, and an empty line."""
     for sentence in sentences:
         for line in hanging(sentence, "  ", console.width if console.is_terminal else None):
             print_line(console, line)
@@ -159,7 +159,7 @@ def _print_sentences(console: Console, sentences: Iterable[str]) -> None:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Geometric; None unless all values are known and positive."""
+    """Geometric mean; None unless all values are known and positive."""
     known = [value for value in values if value is not None and value > 0]
     if len(known) < len(values):
         return None
@@ -167,7 +167,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _milliseconds(value: float) -> str:
-    """Four digits after the point below 10 ms: 0.1 µs is the least that a sweep can tell apart."""
+    """Below 10 ms, four digits after the point: a sweep can distinguish 0.1 µs."""
     return f"{value:.4f}" if value < 10 else f"{value:.2f}" if value < 1000 else f"{value:,.0f}"
 
 

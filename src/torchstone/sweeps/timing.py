@@ -18,19 +18,20 @@ import torch
 from torchstone.sweeps.estimate import estimate
 
 LEAST_ROUNDS = 8
-"""An interval of the middle samples needs so many to mean anything."""
+"""Least samples of each implementation, needed for a meaningful interval of the trimmed mean."""
 LEAST_CALLS = 100
-"""Timed calls of each implementation."""
+"""Least timed calls of each implementation."""
 MOST_ROUNDS = 400
 PRECISION = 0.02
-"""Half width of the 95 % interval, as a share of the time, at which a time is precise enough."""
+"""Half width of the 95 % interval, as a share of the time, at which timing stops."""
 BUDGET_SECONDS = 0.2
-"""For each implementation. After it, the intervals are what they are."""
+"""Time per implementation after which timing stops, whatever the width of the intervals."""
 BLOCK_NS = 1_000_000
-"""A block should take so long: then starting it, and the clock's resolution, are a small part of it."""
+"""Target time of a block. Launching it and the clock's resolution are then a small part of it."""
 MOST_CALLS_IN_GRAPH = 512
-"""Unless there are more copies than this to go through: to capture a call takes the host up to 0.1 ms."""
+"""Most calls in a graph, unless there are more copies. Capturing a call takes the host up to 0.1 ms."""
 _MOST_CPU_BLOCK_NS = 250_000_000
+"""Longest block on a CPU; of longer calls a block has one."""
 _SPIN_CYCLES = 400_000
 """The device is kept busy for about 0.2 ms while the host queues the first calls of a block."""
 
@@ -45,14 +46,14 @@ class Block(Protocol):
 
 
 class Clock(Protocol):
-    """Takes the time of blocks."""
+    """Prepares blocks of calls and times them."""
 
     def prepare(self, calls: Sequence[Call], expected_ns: float) -> Block:
-        """A block that goes through these calls, each on memory of its own, as often as makes it long enough."""
+        """Make a block that repeats these calls, each on its own memory, until it is long enough."""
         ...
 
     def take(self, blocks: Sequence[Block]) -> list[float]:
-        """Run each block once, one after the other; nanoseconds per call of each."""
+        """Run each block once, one after the other. Returns nanoseconds per call of each block."""
         ...
 
 
@@ -63,7 +64,7 @@ def take_samples(
     samples: dict[str, list[float]] = {name: [] for name in blocks}
     order = list(blocks)
     until = now() + BUDGET_SECONDS * len(order)
-    with _no_collection():
+    with _without_garbage_collection():
         for rounds in range(1, MOST_ROUNDS + 1):
             rng.shuffle(order)
             for name, time_ns in zip(order, clock.take([blocks[name] for name in order]), strict=True):
@@ -79,7 +80,7 @@ def _is_precise(samples: Sequence[float]) -> bool:
 
 
 @contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
+def _without_garbage_collection() -> Iterator[None]:
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -90,7 +91,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _rounded_up(count: int, copies: int) -> int:
-    """Whole turns through the copies."""
+    """The count, rounded up to a multiple of the copies."""
     return max(1, math.ceil(count / copies)) * copies
 
 
@@ -98,7 +99,7 @@ def _rounded_up(count: int, copies: int) -> int:
 
 
 class _GraphBlock:
-    """Calls captured as one graph, with the events that time them inside it: starting the graph is not in the time."""
+    """Calls captured as one CUDA graph. Events inside it time the calls without the launch of the graph."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph, began: torch.cuda.Event, ended: torch.cuda.Event, calls: int):
         self._graph, self._began, self._ended, self.calls = graph, began, ended, calls
@@ -111,7 +112,7 @@ class _GraphBlock:
 
 
 class _QueuedBlock:
-    """Calls that cannot be captured, queued behind a busy device."""
+    """Calls that cannot be captured. They are queued while the device spins."""
 
     def __init__(self, sequence: Sequence[Call], calls: int) -> None:
         self._sequence, self.calls = sequence, calls
@@ -120,7 +121,7 @@ class _QueuedBlock:
     def start(self) -> None:
         torch.cuda._sleep(_SPIN_CYCLES)  # type: ignore[no-untyped-call]
         self._began.record()
-        _go_through(self._sequence, self.calls)
+        _call_in_turn(self._sequence, self.calls)
         self._ended.record()
 
     def time_ns(self) -> float:
@@ -128,43 +129,43 @@ class _QueuedBlock:
 
 
 class CudaClock:
-    """Device time by events. Use it on a stream that is not the default one: on that nothing can be captured."""
+    """Measures device time by events. Must be used on another stream than the default one, which cannot be captured."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._keep_pool()
+        self._make_pool()
 
-    def _keep_pool(self) -> None:
-        """One memory pool for the graphs of all points: a pool of its own for each would ask the driver every time.
+    def _make_pool(self) -> None:
+        """Make one memory pool for the graphs of all points: a new pool per graph would allocate from the driver.
 
-        A pool lives as long as a graph of it does, so one that does next to nothing is kept.
+        A pool exists as long as one of its graphs, so a graph of a tiny operation is kept.
         """
         self._pool = torch.cuda.graph_pool_handle()
         self._anchor = torch.cuda.CUDAGraph()
         number = torch.zeros(1, device=self._device)
-        number.add(1)  # a kernel is loaded when it is first called, which must not be while capturing
+        number.add(1)  # the first call loads the kernel, which is not allowed while capturing
         torch.cuda.synchronize(self._device)
         self._anchor.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         self._kept = number.add(1)
         self._anchor.capture_end()
 
     def release(self) -> None:
-        """Give the memory of graphs that are gone back to the device."""
+        """Free the memory of graphs that are no longer used."""
         del self._anchor, self._kept
         gc.collect()
         torch.cuda.empty_cache()
-        self._keep_pool()
+        self._make_pool()
 
     def prepare(self, calls: Sequence[Call], expected_ns: float) -> Block:
         count = self._count(len(calls), expected_ns)
         try:
             return self._captured(calls, count)
         except torch.OutOfMemoryError:
-            self._keep_pool()
+            self._make_pool()
             raise
-        except Exception:  # noqa: BLE001 - it was called before: what it raises now is that it cannot be captured
+        except Exception:  # noqa: BLE001 - the call worked before, so this exception means that it cannot be captured
             torch.cuda.synchronize(self._device)  # raises if the device itself has failed
-            self._keep_pool()
+            self._make_pool()
             return _QueuedBlock(calls, count)
 
     def take(self, blocks: Sequence[Block]) -> list[float]:
@@ -183,19 +184,19 @@ class CudaClock:
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             began.record()
-            _go_through(calls, count)
+            _call_in_turn(calls, count)
             ended.record()
         except BaseException:
             with contextlib.suppress(RuntimeError):
                 graph.capture_end()
             raise
         graph.capture_end()
-        graph.replay()  # the first replay brings the graph to the device
+        graph.replay()  # the first replay uploads the graph to the device
         return _GraphBlock(graph, began, ended, count)
 
 
-def _go_through(calls: Sequence[Call], count: int) -> None:
-    """The results of one turn stay alive, so that results, too, go through more memory than the cache holds."""
+def _call_in_turn(calls: Sequence[Call], count: int) -> None:
+    """Make the calls in turn. The results of one turn stay alive, so that results exceed the cache, too."""
     alive: list[Any] = [None] * len(calls)
     for number in range(count):
         place = number % len(calls)
@@ -212,7 +213,7 @@ class _HostBlock:
 
 
 class CpuClock:
-    """Host time. Blocks go on where the last one ended, so that few calls go through all copies, too."""
+    """Measures host time. A block continues where the last one ended, so that short blocks use all copies, too."""
 
     def prepare(self, calls: Sequence[Call], expected_ns: float) -> Block:
         began = time.perf_counter_ns()

@@ -1,7 +1,7 @@
 """GELU of a layer normalisation in one CUDA kernel: y = gelu((x - mean) * rstd * weight + bias).
 
-Forward reads x once and writes y once; what GELU is applied to is never stored. Backward computes it again from x and
-the kept mean and rstd, in the kernel that makes dx and the sums for weight and bias. Rows that do not fit into
+Forward reads x once and writes y once; the input of GELU is never stored. Backward recomputes it from x and the kept
+mean and rstd, in the kernel that makes dx and the sums for weight and bias. Rows that do not fit into
 registers are read twice.
 """
 
@@ -15,13 +15,14 @@ from torchstone.kernels.cuda_source import ADD_COLUMNS, COLUMN_TOTALS, GELU, MOM
 from torchstone.kernels.input_preparation import require_float, rows_of
 
 ELEMENTS_OF_WARP, ELEMENTS_OF_BLOCK = 32, 16
-"""Of a row, that a thread holds. A block waits for its slowest warp: fewer elements let more blocks run beside it."""
+"""Elements of a row per thread, for rows of a warp and of a block. A block waits for its slowest warp. With fewer
+elements, more blocks run beside it."""
 ELEMENTS_BACKWARD, ELEMENTS_OF_LONGER_ROWS = 8, 16
-"""Of x and of dy, that a thread holds, and as many sums for the weight and for the bias: more only if they must."""
+"""Elements of x and of dy per thread, and as many sums for weight and bias. The larger number is for longer rows."""
 MOST_THREADS_FORWARD, MOST_THREADS_BACKWARD = 1024, 512
 LONG_ROW_THREADS = 512
 ADD_THREADS, ADD_WIDTH = 1024, 32
-"""Threads of a block that adds sums, and columns that it takes."""
+"""Threads of a block that adds sums, and its columns."""
 
 FORWARD = ROWS + GELU + r"""
 extern "C" __global__ void __launch_bounds__(THREADS) short_rows(
@@ -263,13 +264,13 @@ def backward(
 
 
 def plan_backward(columns: int, vec: int) -> RowPlan | None:
-    """Threads for the backward pass; None: a row does not fit. Many single loads take too many registers."""
+    """Plan for the backward pass. None: a row does not fit. Many loads of one element take too many registers."""
     plan = plan_rows(columns, vec, ELEMENTS_BACKWARD, MOST_THREADS_BACKWARD)
     return plan or (plan_rows(columns, vec, ELEMENTS_OF_LONGER_ROWS, MOST_THREADS_BACKWARD) if vec > 1 else None)
 
 
 def _launch_backward(given: tuple[Parameter, ...], constants: dict[str, Constant]) -> torch.Tensor:
-    """Returns the sums of each block, (2, blocks, columns), for weight and bias."""
+    """Launch the backward kernel. Returns the sums of each block for weight and bias, (2, blocks, columns)."""
     dy, x, weight, bias, _, _, dx = given
     assert dy is not None
     assert x is not None
@@ -289,7 +290,7 @@ def _launch_backward(given: tuple[Parameter, ...], constants: dict[str, Constant
 
 
 def _parameters(x: torch.Tensor, weight: Parameter, bias: Parameter) -> tuple[Parameter, Parameter]:
-    """Contiguous, and of one dtype."""
+    """Weight and bias, contiguous and of one dtype."""
     require_float(*(item for item in (x, weight, bias) if item is not None))
     dtype = _dtype_of_parameters(x, weight, bias)
     return (

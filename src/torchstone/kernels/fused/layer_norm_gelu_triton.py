@@ -1,7 +1,7 @@
 """GELU of a layer normalisation in Triton, forward and backward.
 
 Forward reads a tile of rows once and writes the result; the normalised rows never go to memory. Only the mean and one
-over the standard deviation of each row are kept. Backward computes the normalised rows again from these: it writes dx,
+over the standard deviation of each row are kept. Backward computes the normalised rows again from these. It writes dx,
 and each program adds up in registers what its rows contribute to the gradients of weight and bias. A second kernel adds
 these sums of all programs, column by column, in a fixed order, so that equal inputs give equal gradients.
 Rows of more columns than a program can hold are read block by block, several times.
@@ -14,15 +14,15 @@ import triton.language as tl
 from torchstone.kernels.input_preparation import programs_for, require_float, rows_of
 
 LONGEST = 8192
-"""Columns of a row that a program of the forward pass holds in registers."""
+"""Most columns of a row that a program of the forward pass holds in registers."""
 LONGEST_BACKWARD = 4096
-"""Likewise of the backward pass, which holds x, dy and two sums."""
+"""The same for the backward pass, which holds x, dy and two sums."""
 TILE_BYTES = 4096
 """Size of a tile of short rows in the forward pass."""
 TILE = 2048
 """Elements of a tile of short rows in the backward pass."""
 PROGRAMS_PER_MULTIPROCESSOR = 4
-"""Of the backward pass. More programs mean more sums for the last kernel to add."""
+"""Programs of the backward pass. More programs mean more sums for the last kernel to add."""
 SUM_ROWS, SUM_COLUMNS = 256, 16
 """Tile of the kernel that adds the sums of all programs."""
 LONG_ROWS, LONG_COLUMNS = 64, 64
@@ -299,5 +299,5 @@ def backward(
 
 
 def warps_for(elements: int) -> int:
-    """A thread holds about 16 elements of a tile."""
+    """Number of warps with which a thread holds about 16 elements of a tile."""
     return max(1, min(16, elements // 512))

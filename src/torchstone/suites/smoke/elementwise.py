@@ -27,7 +27,7 @@ def rows() -> Iterator[Row]:
     yield from _gelu()
     yield from _add()
     yield from _binary("mul.Tensor", timed=False)
-    yield from _binary("div.Tensor", right=POSITIVE, left_of_zero=NEGATIVE)
+    yield from _binary("div.Tensor", right=POSITIVE, negative_right=NEGATIVE)
 
 
 def _unary(name: str, fill: Fill = SIGNED) -> Iterator[Row]:
@@ -61,14 +61,14 @@ def _add() -> Iterator[Row]:
     yield add(real(1024, 512), real(512), tags="broadcast", alpha=2, timed=True)
 
 
-def _binary(name: str, right: Fill = SIGNED, left_of_zero: Fill = SIGNED, timed: bool = True) -> Iterator[Row]:
-    """``left_of_zero``: values of the right operand in one row, so that a divisor is negative, too."""
+def _binary(name: str, right: Fill = SIGNED, negative_right: Fill = SIGNED, timed: bool = True) -> Iterator[Row]:
+    """Rows of a binary operator. ``negative_right``: fill of the right operand in one row, for negative divisors."""
     binary = Operator(name, "binary")
     yield binary(real(3, 0), real(3, 1, fill=right), tags="empty broadcast")
     yield binary(real(1), real(fill=right), tags="one-element scalar")
     yield binary(real(3, 1, 21), real(5, 1, fill=right), tags="broadcast odd", floats=BF16)
     yield binary(
-        strided(real(11, 10), (20, 2), offset=1), real(10, fill=left_of_zero), tags="noncontiguous offset broadcast"
+        strided(real(11, 10), (20, 2), offset=1), real(10, fill=negative_right), tags="noncontiguous offset broadcast"
     )
     if timed:
         yield binary(real(768, 512), real(768, 512, fill=right), timed=True)

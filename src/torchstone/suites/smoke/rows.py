@@ -33,7 +33,7 @@ HALVES = F16 + BF16
 
 SIGNED = Normal()
 SPECIAL = Normal(specials=True)
-"""With infinities, NaN, both zeros and subnormals: for operators that define their results for them."""
+"""With infinities, NaN, both zeros and subnormals, for operators whose results for these are defined."""
 POSITIVE = Uniform(0.125, 8.0)
 """For logarithms and divisors: well away from zero in every dtype."""
 NEGATIVE = Uniform(-8.0, -0.125)
@@ -82,7 +82,7 @@ Plain = Tensor | list[Tensor] | list[int] | bool | int | float | str | None
 
 
 class Operator:
-    """Makes the rows of one operator; ``relu`` is short for ``aten.relu.default``, tags are words in one string."""
+    """Makes the rows of one operator. ``relu`` is short for ``aten.relu.default``; tags are words in one string."""
 
     def __init__(self, name: str, kind: str) -> None:
         self.name = f"aten.{name}" if "." in name else f"aten.{name}.default"

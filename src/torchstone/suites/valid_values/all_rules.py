@@ -21,16 +21,16 @@ RULES: dict[str, Rule] = {
     **number_domains.RULES,
     **comparisons.RULES,
 }
-"""By base name. A rule holds for every overload and for the in-place variant."""
-_NOTHING = Rule((), lambda call: {})
+"""Base name of an operator -> rule, which holds for every overload and for the in-place variant."""
+_NO_RULE = Rule((), lambda call: {})
 
 
 def is_known(operator: str) -> bool:
     """Whether the tables say anything about the values of the operator's arguments."""
-    return rule_of(operator) is not _NOTHING
+    return rule_of(operator) is not _NO_RULE
 
 
 def rule_of(operator: str) -> Rule:
     """The rule for an operator (``aten.embedding.default``); one without arguments if there is none."""
     base = base_name(operator) if "." in operator else operator
-    return RULES.get(base) or RULES.get(base.removesuffix("_")) or _NOTHING
+    return RULES.get(base) or RULES.get(base.removesuffix("_")) or _NO_RULE

@@ -13,13 +13,13 @@ RULES = RuleTable()
 
 
 _LARGEST_FLOAT16 = 65504.0
-_WHOLE_UP_TO = {"int64": 1 << 40, "int32": 1 << 30, "float64": 1 << 40, "float32": 1 << 23}
-"""Limit up to which a dtype represents neighbouring integers exactly, with some room; for other dtypes 1024."""
+_EXACT_INTEGERS_BELOW = {"int64": 1 << 40, "int32": 1 << 30, "float64": 1 << 40, "float32": 1 << 23}
+"""Integers below this limit are exact in the dtype, with a margin. Other dtypes: 1024."""
 
 
 @RULES.of("eq ne lt le gt ge", "self other")
 def _compare(call: NamedCall) -> Fills:
-    """For a number: some values below it, some above, and some equal if it is an integer.
+    """Compared with a number: values below it, above it, and equal to it if it is an integer.
 
     Two tensors of equal shape and dtype are made equal in places when their values are drawn. Others get small
     integers, of which some are equal.
@@ -30,7 +30,7 @@ def _compare(call: NamedCall) -> Fills:
         return {} if alike else {"self": Integers(-3, 4), "other": Integers(-3, 4)}
     if isinstance(other, bool) or not isinstance(other, int | float) or not math.isfinite(other):
         return {}
-    if float(other).is_integer() and abs(other) < _WHOLE_UP_TO.get(getattr(one, "dtype", ""), 1024):
+    if float(other).is_integer() and abs(other) < _EXACT_INTEGERS_BELOW.get(getattr(one, "dtype", ""), 1024):
         return {"self": Integers(int(other) - 3, int(other) + 4)}
     return {"self": Normal(float(other), max(1.0, abs(float(other))))}
 
@@ -67,7 +67,7 @@ def _searchsorted(call: NamedCall) -> Fills:
 
 
 def _sorted_and_sought(call: NamedCall, ordered: str, sought: str) -> Fills:
-    """Searched values lie between, below and above the sorted ones."""
+    """The sought values lie between, below and above the sorted ones."""
     reach = 4 * max(1, call.size(ordered, -1))
     among: Fill = Integers(-2, reach + 2) if call.is_whole(sought) else Uniform(-2.0, reach + 2.0)
     return {ordered: SortedIntegers(0, reach), sought: among}

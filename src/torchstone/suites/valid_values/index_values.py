@@ -29,14 +29,14 @@ def _embedding_dense_backward(call: NamedCall) -> Fills:
     jitter=False,
 )
 def _embedding_bag(call: NamedCall) -> Fills:
-    """Offsets begin with 0 and never fall; with ``include_last_offset`` the last is the number of indices."""
+    """Offsets begin with 0 and never decrease. With ``include_last_offset`` the last is the number of indices."""
     total, bags = call.elements("indices"), call.elements("offsets")
     closed = call["include_last_offset"] is True
     return {"indices": below(call.size("weight")), "offsets": Given(tuple(_offsets(total, bags, closed)))}
 
 
 def _offsets(total: int, count: int, closed: bool) -> Iterator[int]:
-    """Where bags begin: the first are empty or small, the last large."""
+    """Offsets at which bags begin. The first bags are empty or small, the last are large."""
     steps = max(1, count - 1 if closed else count)
     return (int(total * (place / steps) ** 1.5) for place in range(count))
 
@@ -54,10 +54,10 @@ def _embedding_bag_per_sample_weights_backward(call: NamedCall) -> Fills:
 
 @RULES.of("_grouped_mm", "self mat2 offs bias out_dtype", jitter=False)
 def _grouped_mm(call: NamedCall) -> Fills:
-    """Ends of groups of rows; of the summed dimension if both arguments are matrices.
+    """End offsets of groups of rows, or of the summed dimension if both arguments are matrices.
 
-    They never fall, the last is the size, and the steps are aligned as CUDA's kernels need. Small groups come first,
-    large ones last.
+    They never decrease, the last is the size, and the steps are aligned as CUDA's kernels need. Small groups come
+    first, large ones last.
     """
     groups = call.elements("offs")
     matrices, stacked = len(call.shape("self")) == 2, len(call.shape("mat2")) == 3
@@ -154,7 +154,7 @@ def _one_hot(call: NamedCall) -> Fills:
 @RULES.of("_sparse_coo_tensor_with_dims_and_tensors", "sparse_dim dense_dim size indices values", jitter=False)
 @RULES.of("sparse_coo_tensor _sparse_coo_tensor_unsafe", "indices values size", jitter=False)
 def _sparse(call: NamedCall) -> Fills:
-    """One fill serves every row of the indices: the smallest sparse size bounds all."""
+    """One fill serves all rows of the indices, so the smallest sparse size bounds every index."""
     sparse_dims = call.size("indices")
     return {"indices": below(min(call.sizes("size")[:sparse_dims], default=1))}
 

@@ -9,7 +9,7 @@ from torchstone.schema import Fill
 from torchstone.suites.recorded_call_text import TracedCall, TracedTensor, Value
 
 Fills = Mapping[str, "Fill | tuple[Fill | None, ...] | None"]
-"""Argument name -> its fill; for a list of tensors one for all or one for each; None: by the dtype."""
+"""Argument -> its fill; for a list of tensors one fill for all, or a tuple. None: the fill depends on the dtype."""
 
 
 class NamedCall:

@@ -16,7 +16,7 @@ _POOL_BACKWARD = "grad_output self kernel_size stride padding dilation ceil_mode
 
 @RULES.of("max_pool2d_with_indices_backward", _POOL_BACKWARD, jitter=False)
 def _max_pool2d_backward(call: NamedCall) -> Fills:
-    """Each index lies in the window of its element: kernels may look only there. torch checks none on the CPU."""
+    """Each index lies in its element's window, since kernels may search only there. torch checks none on the CPU."""
     plane = _pair((0, *call.shape("self"))[-2:], 1)
     kernel = _pair(call.sizes("kernel_size"), 1)
     stride = _pair(call.sizes("stride"), 0)
@@ -31,7 +31,7 @@ def _max_pool2d_backward(call: NamedCall) -> Fills:
 
 
 def _pair(sizes: tuple[int, ...], otherwise: int) -> tuple[int, int]:
-    """Two sizes; a single one counts for both dimensions."""
+    """Two sizes. A single size counts for both dimensions."""
     first, *rest = sizes or (otherwise,)
     return first, rest[0] if rest else first
 

@@ -63,8 +63,8 @@ _ATTENTION = "query key value"
 def _attention(call: NamedCall) -> Fills:
     """Rows must be dense, and the heads of queries a multiple of those of keys.
 
-    torch ensures both before it makes these calls, and does not check them inside. Other sizes and layouts give
-    garbage, or end the process.
+    torch ensures both before it makes these calls, and does not check them inside. Other sizes and layouts give wrong
+    values, or end the process.
     """
     return {}
 
