@@ -15,32 +15,32 @@ from torchstone.schema import Deadlines, Isolation, IsolationLevel, Job, Limits,
 
 
 class ExecutorOptions(msgspec.Struct, frozen=True):
-    """What an executor is constructed with."""
+    """Options from which an executor is constructed."""
 
     device: str = "cpu"
     """``cpu``, ``cuda`` (every visible one) or ``cuda:N``."""
     isolation: IsolationLevel = "best"
     limits: Limits = Limits()
     threads: int = 1
-    """CPU threads of the candidate and of the reference alike."""
+    """Number of CPU threads, the same for candidate and reference."""
     manifest_key: str = ""
-    """Written into every record."""
+    """Key of the run's manifest, which every record has."""
     judges_per_device: int = 1
-    """Judges that share a device."""
+    """Number of judges that share a device."""
     idle_seconds: float = math.inf
     """A session without work for this long ends its judges, which frees device memory. They start again on demand."""
     slots: int = 1
-    """CPU: the machine is taken for so many devices, each with cores of its own, which measure at the same time."""
+    """CPU: number of devices that the machine counts as. Each has cores of its own, and all measure concurrently."""
     slot: int | None = None
-    """Only this one of them; None: all."""
+    """CPU: use only this one of the slots; None: all."""
     results: ResultReading = "read"
-    """`copied`: even where the judge could read results in the candidate's memory, do without, and without CUDA IPC."""
+    """`copied`: workers copy their results. The judge does not read their memory or use CUDA IPC, even if it could."""
     node: str = ""
-    """The machine as records name it; empty: its host name."""
+    """Name of the machine in records; empty: its host name."""
     address: str = "auto"
-    """Of a cluster, for executors that have one."""
+    """Address of a cluster, for executors that have one."""
     gpu: str = ""
-    """Type of GPU to judge on, for executors that have several: ``H100``. Empty: any, if all are alike."""
+    """Type of GPU to judge on, for executors that have several: ``H100``. Empty: any, if all are of one type."""
 
 
 class Answer(NamedTuple):
@@ -51,7 +51,7 @@ class Answer(NamedTuple):
 
 
 class Ticket(NamedTuple):
-    """What tells jobs of a session apart. The key of a job leaves out how long it may take."""
+    """Identifies a job in a session. The job's key alone does not include its deadlines."""
 
     job_key: str
     deadlines: Deadlines
@@ -59,7 +59,7 @@ class Ticket(NamedTuple):
 
 
 def ticket_of(job: Job) -> Ticket:
-    """Two jobs with equal tickets are the same work."""
+    """The ticket of a job. Two jobs with equal tickets are the same work."""
     return Ticket(job.key, job.deadlines, job.try_every_case)
 
 
@@ -74,12 +74,12 @@ class Session(Protocol):
         ...
 
     def withdraw(self, jobs: Iterable[Job]) -> list[Job]:
-        """Remove those that still wait; returns them. The others are under way: they are answered, or are stopped if
-        the session can do so."""
+        """Remove the jobs that still wait, and return them. The others are running: they are answered, or are stopped
+        if the session can do so."""
         ...
 
     def finish(self) -> None:
-        """No more jobs come: the iteration ends after the last answer."""
+        """Declare that no more jobs come: the iteration ends after the last answer."""
         ...
 
     def __iter__(self) -> Iterator[Answer]: ...
@@ -100,22 +100,22 @@ class Session(Protocol):
 
 
 class Executor(Protocol):
-    """Where jobs run."""
+    """Brings jobs to judges."""
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
-        """Judge every job. Jobs in, records out, in any order, each exactly once.
+        """Judge every job. Yields one record for each job, in any order.
 
         Closing the iterator stops all work and every process that was started.
         """
         ...
 
     def open(self) -> Session:
-        """A session: jobs may come at any time."""
+        """Open a session, which accepts jobs at any time."""
         ...
 
 
 def run_in(session: Session, jobs: Iterable[Job]) -> Iterator[Record]:
-    """The finite use of a session: every record of these jobs. Closes the session."""
+    """Judge these jobs in a session, yield their records, and close the session."""
     with session:
         session.submit(jobs)
         session.finish()
@@ -124,13 +124,13 @@ def run_in(session: Session, jobs: Iterable[Job]) -> Iterator[Record]:
 
 
 def judge_one(session: Session, job: Job) -> Record:
-    """One job in a session that has no other."""
+    """Judge one job in a session that has no other."""
     session.submit((job,))
     return next(session).record
 
 
 class FakeExecutor:
-    """Answers each job with the verdict that a function gives. For tests of what lies above executors."""
+    """Answers each job with the verdict that a function returns. For tests of code that uses executors."""
 
     def __init__(self, decide: Callable[[Job], Verdict]) -> None:
         self._decide = decide
@@ -146,7 +146,7 @@ class FakeExecutor:
 class FakeSession:
     """Decides one job after another, in the order in which they came, in the thread that iterates.
 
-    What the function raises, the iteration raises: so a test lets the machine fail.
+    The iteration raises what the function raises, so a test can simulate a failure of the machine.
     """
 
     def __init__(self, decide: Callable[[Job], Verdict]) -> None:

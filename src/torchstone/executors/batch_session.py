@@ -1,4 +1,4 @@
-"""Session for an executor that has only `run`: gives it the jobs that wait, batch after batch."""
+"""Session for an executor that has only `run`: passes the waiting jobs to it in batches."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torchstone.schema import Job, Record
 
 
 def session_of(executor: Executor) -> Session:
-    """The executor's own session if it has one. `run` is all that an executor must have."""
+    """The executor's own session if it has one, otherwise a BatchSession. An executor needs only `run`."""
     opened: Callable[[], Session] | None = getattr(executor, "open", None)
     return BatchSession(executor) if opened is None else opened()
 
 
 class BatchSession:
-    """See :class:`Session`. After `close`, the iteration ends with the record that the executor is at work on."""
+    """See :class:`Session`. After `close`, the iteration ends with the record that the executor is working on."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -48,7 +48,7 @@ class BatchSession:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        with suppress(ValueError):  # another thread iterates: it will see that the session is closed
+        with suppress(ValueError):  # another thread iterates, and finds the session closed
             self._answers.close()
 
     def __iter__(self) -> Self:
@@ -70,7 +70,7 @@ class BatchSession:
             yield from self._judged(batch)
 
     def _next_batch(self) -> list[Job]:
-        """All that waits; empty: the session is over."""
+        """All waiting jobs; waits until there is one. Empty: the session is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._finished or self._closed)
             batch = [] if self._closed else list(self._waiting.values())
@@ -78,8 +78,9 @@ class BatchSession:
         return batch
 
     def _judged(self, batch: list[Job]) -> Iterator[Answer]:
+        """Run the executor on a batch. Raises InfrastructureError unless each job gets one record."""
         expected: dict[str, list[Job]] = {}
-        for job in batch:  # jobs that differ only in how long they may take have the same key
+        for job in batch:  # jobs that differ only in their deadlines have the same key
             expected.setdefault(job.key, []).append(job)
         records: Iterator[Record] = self._executor.run(batch)
         try:

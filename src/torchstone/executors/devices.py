@@ -1,4 +1,4 @@
-"""Finds the devices of this machine that judges are assigned to. Asks the driver (NVML), never torch."""
+"""Finds the devices of this machine that judges are assigned to. Uses the driver (NVML), never torch."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from torchstone.executors.machine import cpu_model, nvidia
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One device."""
+    """A device that judges use: a GPU, or a group of CPU cores."""
 
     kind: str
     """``cpu`` or ``cuda``."""
     label: str
-    """As the user names it: ``cuda:1``. Numbered in the order of CUDA_VISIBLE_DEVICES, without that in PCI order."""
+    """The user's name for it: ``cuda:1``. Numbers follow CUDA_VISIBLE_DEVICES, or the PCI order if that is not set."""
     name: str
-    """The same for every process of this machine, whatever it sees: it names the lock for measuring (lane)."""
+    """Name that every process of this machine uses for it. The lock for measuring (lane) has this name."""
     uuid: str | None = None
     model: str = ""
-    """Its type, as records name it: ``NVIDIA H200``, or the model of the processor."""
+    """Its type in records: ``NVIDIA H200``, or the model of the processor."""
     slot: int = 0
+    """Number of this group of cores."""
     slots: int = 1
-    """Which of how many devices this one is that share the cores of a machine."""
+    """Number of groups into which the machine's cores are divided."""
 
     def environment(self) -> dict[str, str]:
-        """Variables that make a process see this device alone."""
+        """Environment variables that make only this device visible to a process."""
         return {} if self.uuid is None else {"CUDA_VISIBLE_DEVICES": self.uuid}
 
 
 def find_devices(wanted: str) -> list[Device]:
-    """The devices behind ``cpu``, ``cuda`` (all visible) or ``cuda:N``."""
+    """The devices that ``cpu``, ``cuda`` (all visible) or ``cuda:N`` names. Raises DeviceUnavailableError for none."""
     if wanted == "cpu":
         return [Device("cpu", "cpu", "cpu", model=cpu_model())]
     uuids = visible_uuids(os.environ)
@@ -50,13 +51,13 @@ def find_devices(wanted: str) -> list[Device]:
 
 
 def cpu_slots(slots: int, only: int | None = None) -> list[Device]:
-    """The cores of this machine as so many devices, each with a lane of its own; or only one of them."""
+    """The cores of this machine as ``slots`` devices, each with a lane of its own; with ``only``, one of them."""
     chosen = range(slots) if only is None else (only,)
     return [Device("cpu", "cpu", f"cpu:{slot}", model=cpu_model(), slot=slot, slots=slots) for slot in chosen]
 
 
 def visible_uuids(environment: Mapping[str, str]) -> list[str]:
-    """UUIDs of the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; all of them if it is not set."""
+    """UUIDs of the GPUs in CUDA_VISIBLE_DEVICES, in its order; of all GPUs if it is not set."""
     present = _nvml_uuids()
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:

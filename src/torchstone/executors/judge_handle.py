@@ -1,6 +1,6 @@
 """An executor's handle on one judge process: starts it, sends it jobs, receives records, replaces it.
 
-Separate from the loop that feeds judges, which decides when.
+The session (``local.py``) decides when to do so.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from torchstone.schema import Job, Record, decode
 from torchstone.supervisor.zygote_fork_server import ZygoteForkServer
 
 _STOP_SECONDS = 10.0
+"""Longest wait for a judge to end by itself; then it is killed."""
 _SILENCE_SECONDS = 600.0
-"""A judge at work says so several times a minute, but for its own long computations."""
+"""Time without a message, besides the job's deadlines, after which a judge counts as stuck. A working judge sends
+messages several times a minute, except during its own long computations."""
 
 
 def where_on(device: Device, options: ExecutorOptions) -> dict[str, str]:
@@ -36,21 +38,21 @@ def where_on(device: Device, options: ExecutorOptions) -> dict[str, str]:
     return {"node": options.node or platform.node(), "device_uuid": device.uuid or "", "device_model": device.model}
 
 
-_KEEPS_MEMORY = {
+_MALLOC_SETTINGS = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=268435456:"
     "glibc.malloc.trim_threshold=1073741824:glibc.malloc.top_pad=67108864"
 }
-"""For a judge's own arithmetic: to provide fresh pages takes several times as long as to compute what goes into them.
-Memory that is freed is kept, up to 1 GiB, and huge pages are used. Workers are not started with this."""
+"""Variables that make malloc keep up to 1 GiB of freed memory and use huge pages, for a judge's own arithmetic. New
+pages take several times as long as the arithmetic on them. Workers are started without these variables."""
 
 
-def _judges_environment(device: Device) -> dict[str, str]:
+def _judge_environment(device: Device) -> dict[str, str]:
     usual = {**clean_environment(os.environ), **device.environment(), **FEW_QUEUES, **keeps_kernels_of_torch()}
-    return {**_KEEPS_MEMORY, **usual}
+    return {**_MALLOC_SETTINGS, **usual}
 
 
 class JudgeProcess:
-    """One judge: its process, its socket, the job it has."""
+    """One judge: its process, its socket, and its current job."""
 
     connection: socket.socket
 
@@ -61,30 +63,31 @@ class JudgeProcess:
         place: int = 0,
         places: int = 1,
     ) -> None:
-        """The one at this place among so many of the same device."""
+        """``place``: number of this judge among the ``places`` judges of the device."""
         self.device = device
         self._options = options
         self._place, self._places = place, places
         self.worker_setup = WorkerSetup()
-        """What its process was set up for."""
+        """The set-up of workers that its process was started with."""
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._lifeline: int | None = None
         self.opened = False
         self.job: Job | None = None
         self.lost = 0
-        """Judges that died on the job in hand."""
+        """Number of judges that have died on the current job."""
         self.failed_starts = 0
         self.rests_until = 0.0
-        """It did not start again and again: before this time of the monotonic clock it is not tried."""
+        """Time of the monotonic clock before which it is not started again, after several failed starts."""
         self.unjudged_in_a_row: set[str] = set()
-        """Implementations: one that can kill the judge must not end the run with three of its cases."""
+        """Implementations whose jobs ended unjudged, one after another. A set, because one implementation that can kill
+        the judge must not end the run with three of its cases."""
         self.last_implementation: str | None = None
         self.cases: set[str] = set()
-        """That its process has had a job of."""
+        """Keys of the cases of which its process has had jobs."""
 
     def start(self, setup: WorkerSetup | None = None, fork_server: ZygoteForkServer | None = None) -> None:
-        """Start it; it announces itself when its device is open. A fork server forks its zygote; else it starts one."""
+        """Start the process, which sends Opened when its device is open. The fork server, if any, forks its zygote."""
         self.worker_setup = setup or WorkerSetup()
         self.connection, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
@@ -94,7 +97,7 @@ class JudgeProcess:
         passed = [theirs.fileno(), lifeline, *([] if zygote is None else [zygote.fileno()])]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "torchstone.judge_process.process", *map(str, passed)],
-            env=_judges_environment(self.device),
+            env=_judge_environment(self.device),
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -107,9 +110,9 @@ class JudgeProcess:
             zygote.close()
         self.opened, self.job, self.lost = False, None, 0
         self.cases = set()
-        self._heard, self._stuck = time.monotonic(), False
+        self._last_message_at, self._stuck = time.monotonic(), False
         options = self._options
-        ceilings = cache_folder("ceilings")  # told to the judge, whose own environment knows no home
+        ceilings = cache_folder("ceilings")  # the judge's environment has no HOME, so it gets the path
         charge = JudgeSettings(
             device_type=self.device.kind,
             device_label=self.device.label,
@@ -130,46 +133,46 @@ class JudgeProcess:
         send(self.connection, charge)
 
     def hear(self) -> Announcement | None:
-        """What the judge says; None if it is gone."""
+        """Receive the judge's next message; None: the judge has ended."""
         try:
             data = receive(self.connection)
         except ConnectionError:
             data = None
         if data is None:
             return None
-        self._heard = time.monotonic()
+        self._last_message_at = time.monotonic()
         announcement: Announcement = decode(data, Announcement)  # type: ignore[arg-type]
         if isinstance(announcement, Opened):
             self.opened, self.failed_starts = True, 0
         return announcement
 
     def give(self, job: Job, lost: int) -> None:
-        """Hand over a job. If the judge is gone the next :meth:`hear` says so."""
+        """Send a job. If the judge has ended, the next :meth:`hear` returns None."""
         self.job, self.lost, self.last_implementation = job, lost, job.implementation.key
         self.cases.add(job.case.key)
-        self._heard = time.monotonic()
+        self._last_message_at = time.monotonic()
         with contextlib.suppress(ConnectionError):
             send(self.connection, job)
 
     def end_if_stuck(self) -> None:
-        """Kill one that has a job and has been silent for too long; then the next :meth:`hear` says that it is gone.
+        """Kill the judge if it has a job and has sent nothing for too long. The next :meth:`hear` then returns None.
 
         No stage of a candidate may take longer than twice the longest of its deadlines.
         """
         if self._process is None or self.job is None or self._stuck:
             return
         longest = max(msgspec.structs.astuple(self.job.deadlines))
-        if time.monotonic() - self._heard > _SILENCE_SECONDS + 2 * longest:
+        if time.monotonic() - self._last_message_at > _SILENCE_SECONDS + 2 * longest:
             self._stuck = True
             self._process.kill()
 
     def finish(self, record: Record) -> Record:
-        """Take the record of the job in hand."""
+        """End the current job; return its record with lost attempts and device filled in."""
         lost, self.job, self.unjudged_in_a_row = self.lost, None, set()
         return msgspec.structs.replace(record, attempts=record.attempts + lost, **where_on(self.device, self._options))
 
     def last_words(self) -> str:
-        """How it ended and the end of what it printed, in one line."""
+        """One line with the exit code and the end of the printed output."""
         assert self._process is not None
         assert self._log is not None
         try:
@@ -184,11 +187,11 @@ class JudgeProcess:
 
     @property
     def is_held(self) -> bool:
-        """Whether it has been started, and not been let go since."""
+        """Whether it was started, and :meth:`let_go` was not called since."""
         return self._lifeline is not None
 
     def let_go(self) -> None:
-        """Close its socket and lifeline: it ends, and all its workers with it."""
+        """Close its socket and lifeline. Then it ends, and all its workers with it."""
         if self._process is not None and self._lifeline is not None:
             self.opened = False
             self.connection.close()
@@ -196,12 +199,12 @@ class JudgeProcess:
             self._lifeline = None
 
     def abandon(self) -> None:
-        """In a forked child: close what was inherited. The judge belongs to the parent."""
+        """Close the inherited descriptors in a forked child. The judge still belongs to the parent."""
         self.let_go()
         self._process = None
 
     def stop(self) -> None:
-        """Let go of it and wait until it has ended; if it does not, it is killed."""
+        """Close its lifeline and wait until it has ended; kill it if it does not end in time."""
         if self._process is None:
             return
         self.let_go()

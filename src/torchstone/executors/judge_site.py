@@ -9,47 +9,47 @@ from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import Layer, Node, Software
 
 Ask = Callable[[str, str], str]
-"""Runs a module of Torchstone on a node: its name and its input -> what it prints."""
+"""Runs a module of Torchstone on a node. Takes the module's name and its input text; returns what it prints."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """The devices of an executor, as its nodes described themselves.
+    """The device and machines that an executor judges on.
 
-    An executor whose judges are not on this machine has a static method ``survey(options) -> Site``, which is asked
-    with the device as the user named it. Without one the devices are those of this machine.
+    An executor whose judges are not on this machine has a static method ``survey(options) -> Site``. Its options have
+    the device that the user named. Executors without this method use the devices of this machine.
     """
 
     device: str
-    """What the request's device is there: ``cpu``, ``cuda`` or ``cuda:N``."""
+    """The kind of device on these machines for the user's choice: ``cpu``, ``cuda`` or ``cuda:N``."""
     nodes: tuple[Node, ...] = ()
     """The machines that judge; empty: this one."""
     ask: Ask | None = None
-    """For suites that find their cases on a device that this machine may not have."""
+    """Runs a module on a node, for suites that need a device to find their cases. This machine may have none."""
     warnings: tuple[str, ...] = ()
-    """What the user should know of these machines."""
+    """Warnings about these machines for the user."""
 
 
 def require_alike(nodes: Sequence[Node], here: Software) -> None:
-    """Raise unless every node has what this machine has: another version could give another verdict."""
+    """Raise unless every node has this machine's versions: another version could give another verdict."""
     problems = [problem for node in nodes for problem in differences(node, here, nodes[0])]
     if problems:
-        told = "; ".join(problems[:_MOST_TOLD])
-        more = f"; and {len(problems) - _MOST_TOLD} more" if len(problems) > _MOST_TOLD else ""
+        listed = "; ".join(problems[:_MOST_LISTED])
+        more = f"; and {len(problems) - _MOST_LISTED} more" if len(problems) > _MOST_LISTED else ""
         raise InfrastructureError(
-            f"versions differ between nodes: {told}{more}. Install the same versions on every node."
+            f"versions differ between nodes: {listed}{more}. Install the same versions on every node."
         )
 
 
-_MOST_TOLD = 6
-"""Differences that one message lists."""
+_MOST_LISTED = 6
+"""Most differences that one message lists."""
 
 
 def differences(node: Node, here: Software, first: Node) -> list[str]:
-    """What keeps a node from judging together with this machine and with the first of the nodes."""
+    """Differences between the versions of a node and those of this machine or the first node, as text."""
     theirs, beside = node.software, first.software
     found = _differ(node.name, "Torchstone", theirs.torchstone, here.torchstone, "this machine")
-    # The head of a cluster may have torch's build for the CPU: then the release counts.
+    # The head of a cluster may have torch's CPU build. So only the release is compared with this machine.
     release = _release(here.packages.get("torch"))
     found += _differ(node.name, "torch", _release(theirs.packages.get("torch")), release, "this machine")
     if not found:
@@ -79,7 +79,7 @@ def require_one_type(nodes: Sequence[Node], gpu: str) -> None:
 
 
 def exposed_to_ray(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """A warning for each node on which a kernel can reach the sockets by which Ray's processes talk to each other."""
+    """A warning for each node on which a kernel can reach the sockets of Ray's processes."""
     refused = [(node.name, layer.detail) for node in nodes for layer in node.layers if _is_missing_files(layer)]
     return tuple(
         f"node {name} refuses the layer 'files' ({detail}): a kernel there can reach the sockets of Ray, and so the "

@@ -2,8 +2,8 @@
 
 The judges of one device compile and check in parallel and take turns to measure
 (``judge_process/measuring_lane.py``). If a judge dies, its job goes back to the queue and a new judge starts. A job
-whose judge dies every time ends as `Unjudged`. If that happens to one job after another, the jobs are not the cause,
-and the executor gives up.
+on which several judges die ends as `Unjudged`. If that happens to one job after another, the jobs are not the cause,
+and the executor raises an error.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from torchstone.schema import Job, Record
 from torchstone.supervisor.zygote_fork_server import ZygoteForkServer
 
 _LOOK_SECONDS = 10.0
-"""How often judges are looked at that say nothing."""
+"""Longest time between two turns of the loop, in which silent judges are checked."""
 _REST_SECONDS = 60.0
 """A judge that does not start is tried again after this time, while others work."""
 _WORKER_SECONDS = {"cpu": 0.2, "cuda": 0.8}
-"""About what another worker for a candidate costs: its start, its device, and loading and warming up the kernel."""
+"""Approximate time of another worker for a candidate: its start, its device, loading and warming up the kernel."""
 RESTART_SECONDS = {"cpu": 2.0, "cuda": 10.0}
-"""After so long a withdrawn job is stopped by ending its judge. More than starting another judge takes on the CPU; for
-CUDA an estimate."""
+"""A withdrawn job that has run for this long is stopped by ending its judge. On the CPU this is longer than the start
+of another judge; for CUDA it is an estimate."""
 
 
 class LocalExecutor:
@@ -50,12 +50,12 @@ class LocalExecutor:
             yield from run_in(self.open(), listed)
 
     def open(self) -> LocalSession:
-        """Judges that start when there is work, and stay."""
+        """Open a session. Its judges start when there is work, and stay."""
         return LocalSession(self._options)
 
 
 class LocalSession(SessionLoop):
-    """The loop: give every idle judge a job, wait for the first that says something. See `Session`."""
+    """A session whose loop gives every idle judge a job and waits for the first message. See `Session`."""
 
     def __init__(self, options: ExecutorOptions) -> None:
         places = max(1, options.judges_per_device)
@@ -65,13 +65,14 @@ class LocalSession(SessionLoop):
         worker_seconds = _WORKER_SECONDS["cpu" if self._judges[0].device.kind == "cpu" else "cuda"]
         super().__init__(options, JobQueue(heaviest_first=places > 1, worker_seconds=worker_seconds))
         self._worker_setup: WorkerSetup | None = None
-        """What suits every job that came so far."""
+        """Set-up of workers that suits every job so far."""
         self._fork_server: ZygoteForkServer | None = None
-        self._nursed: WorkerSetup | None = None
+        self._fork_server_setup: WorkerSetup | None = None
+        """The set-up of workers that the fork server was started for."""
         self._idle_since = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Written to by other threads, for which the loop would not wake."""
+        """Other threads write to it to end the loop's wait."""
         self._selector.register(self._wakeup, selectors.EVENT_READ)
         _OPEN.add(self)
 
@@ -84,7 +85,7 @@ class LocalSession(SessionLoop):
     def close(self) -> None:
         self._closed = True
         self._wake()
-        with self._turn:
+        with self._loop_lock:
             if self._wakeup < 0:
                 return
             for judge in self._judges:
@@ -101,8 +102,8 @@ class LocalSession(SessionLoop):
         os.close(wakeup)
 
     def abandon(self) -> None:
-        """In a forked child: close what was inherited. The judges stay the parent's, and end with it."""
-        self._closed, self._turn = True, Lock()
+        """Close inherited descriptors in a forked child. The judges still belong to the parent, and end with it."""
+        self._closed, self._loop_lock = True, Lock()
         for judge in self._judges:
             judge.abandon()
         if self._fork_server is not None:
@@ -117,53 +118,53 @@ class LocalSession(SessionLoop):
     # ---- the loop
 
     def _step(self) -> None:
-        """One turn: hand out jobs, start and end judges, wait for news."""
+        """Make one turn: give jobs to judges, start and end judges, wait for messages."""
         for judge in self._judges:
             judge.end_if_stuck()
-            self._occupy(judge)
-        patience = self._stop_unwanted()
+            self._give_job(judge)
+        wait_seconds = self._stop_unwanted()
         self._start_needed()
-        self._dismiss_idle()
-        for key, _ in self._selector.select(min(patience, self._patience())):
+        self._end_idle()
+        for key, _ in self._selector.select(min(wait_seconds, self._wait_seconds())):
             if key.data is None:
                 os.eventfd_read(self._wakeup)
             else:
-                self._hear(key.data)
+                self._handle_message(key.data)
 
     def _stop_unwanted(self) -> float:
-        """End the judges of jobs that were withdrawn, if these take longer than starting others.
+        """End the judges of withdrawn jobs that have run for longer than another judge takes to start.
 
-        Returns how long to wait before the next is due.
+        Returns how many seconds to wait before that is the case for the next one.
         """
         soonest = _LOOK_SECONDS
         for judge in self._judges:
             taken = None if judge.job is None else self._queue.unwanted_seconds(judge.job)
             if judge.job is None or taken is None or not judge.is_held:
                 continue
-            left = RESTART_SECONDS["cpu" if judge.device.kind == "cpu" else "cuda"] - taken
-            if left > 0:
-                soonest = min(soonest, left)
+            left_seconds = RESTART_SECONDS["cpu" if judge.device.kind == "cpu" else "cuda"] - taken
+            if left_seconds > 0:
+                soonest = min(soonest, left_seconds)
                 continue
             self._queue.drop(judge.job)
             self._end(judge)
             judge.job = None
         return soonest
 
-    def _patience(self) -> float:
-        """How long to wait for news."""
+    def _wait_seconds(self) -> float:
+        """How long to wait for messages."""
         if self._is_idle():
             return max(0.0, min(_LOOK_SECONDS, self._idle_since + self._options.idle_seconds - time.monotonic()))
         return _LOOK_SECONDS
 
     def _is_idle(self) -> bool:
-        """Whether there is no work, but some judge that could do it."""
-        if self._queue or self._in_hand():
+        """Whether there is no work, but a judge that could do some."""
+        if self._queue or self._candidates_in_hand():
             self._idle_since = time.monotonic()
             return False
         return any(judge.is_held for judge in self._judges)
 
     def _start_needed(self) -> None:
-        """Start judges while more jobs wait than judges are free or starting."""
+        """Start judges while the waiting jobs are more than the free and starting judges."""
         free = sum(judge.is_held and judge.job is None for judge in self._judges)
         now = time.monotonic()
         for judge in self._judges:
@@ -175,30 +176,33 @@ class LocalSession(SessionLoop):
 
     def _start(self, judge: JudgeProcess) -> None:
         assert self._worker_setup is not None
-        judge.stop()  # one that was let go may still be ending
+        judge.stop()  # the earlier process may still be ending
         judge.start(self._worker_setup, self._fork_server_for(self._worker_setup))
         self._selector.register(judge.connection, selectors.EVENT_READ, judge)
 
     def _fork_server_for(self, setup: WorkerSetup) -> ZygoteForkServer | None:
-        """The one that serves all judges; None if there is only one judge."""
+        """The fork server of all judges, replaced if it does not suit the set-up. None: there is only one judge."""
         if len(self._judges) == 1:
             return None
-        if self._fork_server is None or self._nursed is None or not self._nursed.covers(setup):
+        if self._fork_server is None or self._fork_server_setup is None or not self._fork_server_setup.covers(setup):
             if self._fork_server is not None:
                 self._fork_server.stop()
-            self._fork_server, self._nursed = ZygoteForkServer(self._judges[0].device.kind, setup.preload), setup
+            self._fork_server, self._fork_server_setup = (
+                ZygoteForkServer(self._judges[0].device.kind, setup.preload),
+                setup,
+            )
         return self._fork_server
 
     def _end(self, judge: JudgeProcess) -> None:
-        """Let go of it; it ends by itself."""
+        """Close the judge's lifeline; it ends by itself."""
         self._selector.unregister(judge.connection)
         judge.let_go()
 
-    def _dismiss_idle(self) -> None:
-        """End judges that will have no more work, or have had none for long.
+    def _end_idle(self) -> None:
+        """End judges that will get no more work, or have had none for long.
 
-        Closing a device takes a while, for one process after another, while others still work. If one of those dies,
-        its successor has the job.
+        Devices close slowly, one process at a time, so this is done while other judges still work. If one of those
+        dies, a new judge gets its job.
         """
         no_more = self._queue.closed and not self._queue
         too_long = self._is_idle() and time.monotonic() - self._idle_since >= self._options.idle_seconds
@@ -208,10 +212,11 @@ class LocalSession(SessionLoop):
                 if too_long:
                     judge.stop()
 
-    def _occupy(self, judge: JudgeProcess) -> None:
+    def _give_job(self, judge: JudgeProcess) -> None:
+        """Give a free judge the next job. If its process was set up for other jobs, restart it first."""
         if not judge.opened or judge.job is not None:
             return
-        waiting = self._queue.take(judge.last_implementation, self._in_hand(), judge.cases)
+        waiting = self._queue.take(judge.last_implementation, self._candidates_in_hand(), judge.cases)
         if waiting is None:
             return
         job, lost = waiting
@@ -223,19 +228,20 @@ class LocalSession(SessionLoop):
         self._start(judge)
 
     def _has_in_hand(self) -> bool:
-        return bool(self._in_hand())
+        return bool(self._candidates_in_hand())
 
-    def _in_hand(self) -> set[str]:
-        """Candidates that some judge is busy with."""
+    def _candidates_in_hand(self) -> set[str]:
+        """Candidates of which a judge has a job."""
         return {judge.job.implementation.key for judge in self._judges if judge.job is not None}
 
-    def _hear(self, judge: JudgeProcess) -> None:
+    def _handle_message(self, judge: JudgeProcess) -> None:
+        """Receive a judge's message, or its end, and react."""
         job = judge.job
         announcement = judge.hear()
         if isinstance(announcement, Judged):
             assert job is not None
             self._answer(job, judge.finish(announcement.record), self._place(judge))
-            self._occupy(judge)  # before the loop goes on: it does not wait while the answer is kept
+            self._give_job(judge)  # at once, so that the judge need not wait while the caller uses the answer
         elif isinstance(announcement, Closed):
             self._closed_by_itself(judge, error_named(announcement.error, announcement.message))
         elif announcement is None:
@@ -244,18 +250,21 @@ class LocalSession(SessionLoop):
     # ---- judges that end
 
     def _closed_by_itself(self, judge: JudgeProcess, error: errors.TorchstoneError) -> None:
-        """Its device is gone: others go on with its job. What no judge of this machine can do ends the session."""
+        """Handle a judge that closed because of an error: its job goes to another judge.
+
+        Raises the error if every judge would have it, or no other judge is left.
+        """
         lasting = isinstance(error, LASTING)
-        if lasting or not self._others_than(judge):
+        if lasting or not self._has_others(judge):
             raise error
         if judge.job is not None:
             self._queue.put_back(judge.job, judge.lost)
-        self._rest(judge)
+        self._pause(judge)
 
     def _died(self, judge: JudgeProcess) -> None:
-        """Its job goes back, or ends unjudged; a new judge starts when there is work.
+        """Handle a judge that died: its job goes back or ends unjudged. A new judge starts when there is work.
 
-        One that never starts is not needed as long as there is another: there may be memory for fewer.
+        A judge that never starts is paused while there is another one: the memory may suffice for fewer judges.
         """
         job, lost, words = judge.job, judge.lost + 1, judge.last_words()
         self._end(judge)
@@ -263,9 +272,9 @@ class LocalSession(SessionLoop):
         if job is None:
             judge.failed_starts += 1
             if judge.failed_starts >= self.most_attempts:
-                if not self._others_than(judge):
+                if not self._has_others(judge):
                     raise errors.InfrastructureError(f"the judge of {judge.device.label} does not start: {words}")
-                self._rest(judge)
+                self._pause(judge)
         elif self._put_back_or_give_up(
             job, lost, f"the judge died {lost} times on this job: {words}", self._place(judge)
         ):
@@ -276,10 +285,12 @@ class LocalSession(SessionLoop):
     def _place(self, judge: JudgeProcess) -> dict[str, str]:
         return {"device": judge.device.label, **where_on(judge.device, self._options)}
 
-    def _others_than(self, judge: JudgeProcess) -> bool:
+    def _has_others(self, judge: JudgeProcess) -> bool:
+        """Whether another judge is running."""
         return any(other.is_held for other in self._judges if other is not judge)
 
-    def _rest(self, judge: JudgeProcess) -> None:
+    def _pause(self, judge: JudgeProcess) -> None:
+        """End a judge, and do not start it again for some time."""
         if judge.is_held:
             self._end(judge)
         judge.stop()
@@ -296,7 +307,7 @@ _OPEN: weakref.WeakSet[LocalSession] = weakref.WeakSet()
 
 
 def _abandon_all() -> None:
-    """A forked child must not keep the judges of its parent alive: a judge ends when the last lifeline closes."""
+    """Close inherited lifelines in a forked child: a judge ends only when all copies of its lifeline are closed."""
     for session in tuple(_OPEN):
         session.abandon()
 

@@ -1,6 +1,6 @@
 """Describes this machine: processor, memory, GPUs, and what the installed torch was built for. Never imports torch.
 
-Separate from the manifest, because choosing a device needs the same facts before there is a run.
+Separate from the manifest, because choosing a device needs the same data before there is a run.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torchstone.schema import Gpu, Hardware
 
 
 class Nvidia(NamedTuple):
-    """What the driver reports."""
+    """GPUs and version of the NVIDIA driver."""
 
     gpus: tuple[Gpu, ...]
     driver: str | None
     problem: str
-    """Empty, or why there is nothing to tell."""
+    """Why there are no GPUs; empty if there are some."""
 
 
 def hardware() -> Hardware:
@@ -45,7 +45,7 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 @cache
 def nvidia() -> Nvidia:
-    """The GPUs that NVML sees. No driver, no library and no package are all fine: then there are none."""
+    """The GPUs that NVML sees. None, without an error, if the driver, its library or the Python package is missing."""
     try:
         import pynvml
     except ImportError:
@@ -66,22 +66,22 @@ def nvidia() -> Nvidia:
 def _gpu(pynvml: Any, index: int) -> Gpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
 
-    def told(question: str, *arguments: Any) -> Any:
+    def query(function: str, *arguments: Any) -> Any:
         try:
-            return getattr(pynvml, question)(handle, *arguments)
+            return getattr(pynvml, function)(handle, *arguments)
         except pynvml.NVMLError:
             return None
 
-    capability = told("nvmlDeviceGetCudaComputeCapability")
-    memory = told("nvmlDeviceGetMemoryInfo")
+    capability = query("nvmlDeviceGetCudaComputeCapability")
+    memory = query("nvmlDeviceGetMemoryInfo")
     return Gpu(
         index=index,
-        name=_text(told("nvmlDeviceGetName") or "unknown"),
-        uuid=_text(told("nvmlDeviceGetUUID") or ""),
+        name=_text(query("nvmlDeviceGetName") or "unknown"),
+        uuid=_text(query("nvmlDeviceGetUUID") or ""),
         memory_bytes=int(memory.total) if memory else 0,
         capability=".".join(str(part) for part in capability) if capability else None,
-        max_sm_clock_mhz=told("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
-        max_memory_clock_mhz=told("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM),
+        max_sm_clock_mhz=query("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
+        max_memory_clock_mhz=query("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_MEM),
     )
 
 
@@ -90,7 +90,7 @@ def _text(value: str | bytes) -> str:
 
 
 def torch_cuda() -> str | None:
-    """The CUDA version that the installed torch was built for, read from its text; None for a CPU build or none."""
+    """The CUDA version of the installed torch, read from its ``version.py``. None: a CPU build, or no torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return None

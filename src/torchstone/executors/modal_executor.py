@@ -25,14 +25,14 @@ from torchstone.executors.remote_session import RemoteJudge, RemoteSession
 from torchstone.schema import Job, Node, Record, decode, encode
 
 _MOST_JOBS = 16
-"""Jobs of one candidate in one call: a container takes ten seconds and more to start."""
+"""Most jobs of one candidate in one call. Several, because a container takes ten seconds and more to start."""
 
 
 class RemoteCall(Protocol):
-    """A call that is under way."""
+    """A running call of a deployed function."""
 
     def get(self) -> Any:
-        """Wait for what it gives."""
+        """Wait for the call's result and return it."""
         ...
 
     def cancel(self, terminate_containers: bool = False) -> None: ...
@@ -45,7 +45,7 @@ class RemoteFunction(Protocol):
 
 
 class ModalClient(Protocol):
-    """What is used of Modal. Tests give another one."""
+    """The part of Modal that the executor uses. Tests pass a fake."""
 
     def function(self, name: str) -> RemoteFunction:
         """The deployed function of that name."""
@@ -53,7 +53,7 @@ class ModalClient(Protocol):
 
 
 class DeployedFunctions:
-    """Functions of the deployed app, by the package `modal`."""
+    """Looks up functions of the deployed app with the package `modal`."""
 
     def __init__(self) -> None:
         self._modal = import_modal()
@@ -64,7 +64,7 @@ class DeployedFunctions:
 
 
 def import_modal() -> Any:
-    """The package `modal`."""
+    """Import the package `modal`. Raises MissingExtraError if it is not installed."""
     try:
         import modal
     except ImportError as error:
@@ -76,13 +76,13 @@ class ModalExecutor:
     """Judges in containers on Modal, one GPU type for a run (extra `modal`)."""
 
     def __init__(self, options: ExecutorOptions, client: ModalClient | None = None) -> None:
-        # CUDA IPC and ptrace may be refused in a container of theirs. What is fixed is alike for all records.
+        # A Modal container may refuse CUDA IPC and ptrace. With a fixed choice all records are alike.
         self._options = msgspec.structs.replace(options, results="copied", slots=1, slot=None)
         self._client = client
 
     @staticmethod
     def survey(options: ExecutorOptions, client: ModalClient | None = None) -> Site:
-        """Ask a container what it is. Its GPU is the type that was asked for."""
+        """Request a description from a container with the chosen GPU type."""
         if options.device not in ("auto", "cuda"):
             raise UsageError(f"device '{options.device}' is not for Modal. Use --device cuda and --gpu TYPE.")
         if not options.gpu:
@@ -100,12 +100,12 @@ class ModalExecutor:
             yield from run_in(self.open(), listed)
 
     def open(self) -> Session:
-        """Calls that are made when there is work. Containers start and end with them."""
+        """Open a session, which makes calls when there is work. Containers start and end with the calls."""
         return RemoteSession(ModalFleet(self._options, self._client or DeployedFunctions()), self._options)
 
 
 def called(function: RemoteFunction, gpu: str, *texts: str) -> str:
-    """Call a function and wait; raises `TorchstoneError` for whatever goes wrong."""
+    """Call a function and wait for its text. Raises `TorchstoneError` for any failure."""
     try:
         return text_of(function.spawn(*texts).get())
     except TorchstoneError:
@@ -115,15 +115,17 @@ def called(function: RemoteFunction, gpu: str, *texts: str) -> str:
 
 
 def text_of(answer: object) -> str:
-    """An answer is text: nothing else of a container that ran a candidate is looked at."""
+    """The answer if it is text; raises InfrastructureError for anything else from a container that ran a candidate."""
     if not isinstance(answer, str):
         raise InfrastructureError(f"the container answered with {type(answer).__name__}, not with text.")
     return answer
 
 
 def as_ours(error: BaseException, gpu: str) -> TorchstoneError:
-    """A `UsageError` or a `DeviceUnavailableError` where trying again would not help; else an `InfrastructureError`,
-    which another container may not have."""
+    """Convert an error of Modal. `UsageError` and `DeviceUnavailableError`: another attempt would not help.
+
+    `InfrastructureError`: another container may not have the error.
+    """
     kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("modal")}
     words = " ".join(str(error).split())[:300]
     if kinds & {"AuthError", "PermissionDeniedError"}:
@@ -136,7 +138,7 @@ def as_ours(error: BaseException, gpu: str) -> TorchstoneError:
 
 
 class ModalJudge:
-    """The function of one type of GPU: as many calls at once as containers are allowed."""
+    """Judges by calls of the function for one GPU type, at most one call for each allowed container at a time."""
 
     def __init__(self, function: RemoteFunction, options: ExecutorOptions, gpu: str) -> None:
         self.name = f"Modal {gpu}"
@@ -181,7 +183,7 @@ class ModalJudge:
 
 
 class ModalFleet:
-    """See `Fleet`."""
+    """A fleet with one judge, the function for one GPU type. See `Fleet`."""
 
     most_jobs = _MOST_JOBS
 
@@ -193,7 +195,7 @@ class ModalFleet:
         return (self._judge,)
 
     def lost(self, judge: RemoteJudge, why: str) -> None:
-        """The next call has another container."""
+        """Nothing to do: the next call gets another container."""
 
     def obstacle(self) -> str:
         return "Modal starts no container"

@@ -1,7 +1,7 @@
 """Judges jobs on a node of a cluster or in a container: a local session that takes and returns JSON text.
 
-Trusted like any judge: candidates run in its workers. Jobs and records travel as text. Ray still pickles its own
-returns and exceptions, so the nodes of a cluster are trusted.
+This code is trusted; candidates run in its workers. Jobs and records travel as text. Ray still pickles its own
+returns and exceptions, so the nodes of a cluster are trusted, too.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from torchstone.isolation.layer_probe import layers_here
 from torchstone.schema import Job, Node, Record, decode, encode
 
 _MOST_IDLE_SECONDS = 86400.0
-"""JSON has no infinity: a day without work ends the judges of a node."""
+"""Largest value of ``idle_seconds`` that is sent to a node, one day: JSON has no infinity."""
 _ASK_SECONDS = 3600.0
-"""Longest preparation of a suite's cases on a node. The whole of OpInfo takes some minutes."""
+"""Longest preparation of a suite's cases on a node. All of OpInfo takes some minutes."""
 
 
 class Judged(msgspec.Struct, frozen=True, tag="judged"):
-    """Every job of a message has its record."""
+    """Answer with a record for each job of a message."""
 
     records: tuple[Record, ...]
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The node cannot judge."""
+    """Answer of a node that cannot judge."""
 
     error: str
     """Name of the error class, see ``errors.py``."""
@@ -47,23 +47,23 @@ NodeAnswer = Judged | Refused
 
 
 def packed(jobs: Iterable[Job]) -> str:
-    """Jobs as the text that `NodeJudge.judge` takes. Everything a node needs is in it: recipes and sources."""
+    """Encode jobs as the text that `NodeJudge.judge` takes. It has all that a node needs: recipes and sources."""
     return encode(tuple(jobs)).decode()
 
 
 def packed_options(options: ExecutorOptions) -> str:
-    """Options as the text that a `NodeJudge` is made from."""
+    """Encode options as the text from which a `NodeJudge` is constructed."""
     bounded = min(options.idle_seconds, _MOST_IDLE_SECONDS)
     return encode(msgspec.structs.replace(options, idle_seconds=bounded)).decode()
 
 
 def unpacked(text: str) -> NodeAnswer:
-    """The answer to a message. Raises ``msgspec.MsgspecError`` on anything else."""
+    """Decode the answer to a message. Raises ``msgspec.MsgspecError`` if the text is no answer."""
     return decode(text, NodeAnswer)  # type: ignore[arg-type]
 
 
 def described(device_type: str | None = None) -> str:
-    """This machine, as JSON of a `Node`. With a type of device also the layers for it, which takes half a second."""
+    """This machine as JSON of a `Node`. With a device type it lists the sandbox layers, which takes half a second."""
     layers = () if device_type is None else layers_here(device_type)
     return encode(Node(platform.node(), hardware(), software(), layers)).decode()
 
@@ -81,11 +81,11 @@ class NodeJudge:
         self._thread.start()
 
     def describe(self) -> str:
-        """The machine, as JSON of a `Node`."""
+        """This machine as JSON of a `Node`."""
         return described()
 
     def judge(self, jobs: str) -> str:
-        """Judge these jobs and wait for all of them; JSON of a `NodeAnswer`."""
+        """Judge these jobs, wait for all of them, and return JSON of a `NodeAnswer`."""
         try:
             return encode(Judged(self._records(decode(jobs, tuple[Job, ...])))).decode()
         except TorchstoneError as error:
@@ -103,6 +103,7 @@ class NodeJudge:
         return tuple(future.result() for future in futures)
 
     def _serve(self) -> None:
+        """Pass the session's records to the waiting callers. When it ends, all callers get an error."""
         failure: TorchstoneError
         try:
             for job, record in self._session:
@@ -112,7 +113,7 @@ class NodeJudge:
             failure = InfrastructureError("the judges of this node were closed.")
         except TorchstoneError as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - who waits must not wait for ever because of a fault of ours
+        except Exception as error:  # noqa: BLE001 - callers must not wait forever because of a bug here
             failure = InfrastructureError(f"the judges of this node cannot go on ({type(error).__name__}: {error}).")
         with self._lock:
             self._failure, waiting = failure, list(self._waiting.values())
@@ -127,9 +128,9 @@ class NodeJudge:
 
 
 def ask_here(module: str, text: str) -> str:
-    """Run ``python -m MODULE`` with a text as its input, and give what it prints.
+    """Run ``python -m MODULE`` with a text as its input, and return what it prints.
 
-    In a process of its own: what it opens on a device is free again afterwards.
+    The module has a process of its own, so that its device memory is free again afterwards.
     """
     command = [sys.executable, "-P", "-m", module]
     try:

@@ -1,15 +1,15 @@
 """Queue of waiting jobs, grouped by candidate: a judge first gets jobs of the candidate that its worker has loaded.
 
-Jobs may come at any time. Candidates wait in the order in which they came; of those that came together the heaviest
-come first, if there are several judges. A candidate's worker is warm in the judge that had its last job; starting it
-elsewhere costs another worker. So a judge chooses in this order:
+Jobs may come at any time. Candidates wait in the order in which they came. Of candidates that came together, those with
+the most work come first if there are several judges. A candidate's worker is warm in the judge that had its last job.
+Another judge must start another worker for it. So a judge chooses in this order:
 
 1. its own candidate;
 2. a candidate that no judge has, on a case whose reference this judge has already measured, if there is one;
 3. the candidate of another judge with the most jobs left, if these seem to take longer than a worker takes to start.
 
-A candidate that has timed out twice in the same stage would time out in its other cases too: those that still wait are
-given up. Jobs that come after its last one was judged are tried.
+A candidate that has timed out twice in the same stage would time out in its other cases too: its waiting jobs are given
+up. Jobs that come after its last one was judged are tried.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from threading import Lock
 from torchstone.executors.base import Ticket, ticket_of
 from torchstone.schema import Deadlines, Job, Stage, TimedOut, Verdict, tensors_of
 
-_LOOKED_AT = 64
-"""Candidates that wait, for one that comes with a known case."""
+_MOST_CHECKED_CANDIDATES = 64
+"""Most waiting candidates that are searched for one whose next case is known to the judge."""
 _MOST_PASSED_OVER = 64
-"""How often the first candidate is passed over for one with a known case. Without a bound it could wait forever."""
-_ELEMENTS_FOR_A_JOB = 1 << 20
-"""Elements of tensors that take as long as everything else about a job."""
+"""Most times that the first candidate is passed over for one with a known case. Otherwise it could wait forever."""
+_ELEMENTS_PER_JOB = 1 << 20
+"""Number of tensor elements that take as long as all other work of a job."""
 _SLOW = (
     *("polygamma", "lgamma", "digamma", "special_", "i0", "erf", "sinc", "prod"),  # compiled by torch when first called
     *(
@@ -45,16 +45,18 @@ _SLOW = (
 )
 """Prefixes of operators whose cases take a second or more on an H200. They come first: the last job of a run should be
 short."""
-_JOBS_FOR_SLOW_ONES = 60.0
+_SLOW_OPERATOR_JOBS = 60.0
+"""Number of jobs that a slow operator adds to the weight of its candidate."""
 _MOST_TIMEOUTS = 2
-"""Of a candidate in one stage. The second tells a kernel that hangs from one slow case."""
+"""Timeouts of a candidate in one stage, at which its waiting jobs are given up. The second one distinguishes a kernel
+that hangs from one slow case."""
 _NOT_TRIED = "not tried: two earlier cases of this kernel timed out"
 Waiting = tuple[Job, int]
-"""A job, and how many judges it has already cost."""
+"""A job, and the number of judges that were lost on it."""
 
 
 class JobQueue:
-    """Jobs that wait, by candidate. Every method is safe from any thread."""
+    """Waiting jobs by candidate. Every method is safe from any thread."""
 
     def __init__(
         self,
@@ -63,33 +65,33 @@ class JobQueue:
         worker_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Heaviest first: for several judges, so that none is left alone with much work in the end.
+        """``heaviest_first``: for several judges, so that at the end not one judge alone has much work left.
 
-        ``worker_seconds``: what starting a worker for a candidate takes. A candidate that some judge has is shared only
-        if its waiting jobs seem to take longer.
+        ``worker_seconds``: time to start a worker for a candidate. A judge gets the candidate of another judge only if
+        the waiting jobs of that candidate seem to take longer.
         """
         self._lock = Lock()
         self._heaviest_first, self._worker_seconds, self._clock = heaviest_first, worker_seconds, clock
         self._groups: dict[str, deque[Waiting]] = {}
         self._weights: dict[str, float] = {}
         self._passed_over = 0
-        """How often since the first candidate of the queue was taken last."""
+        """How often the first candidate was passed over since it was taken last."""
         self._count = 0
-        self._under_way: Counter[str] = Counter()
-        """Jobs that were taken and neither judged nor put back, by candidate."""
-        self._begun: dict[str, dict[Ticket, float]] = {}
-        """When each job under way was taken, by candidate."""
+        self._running: Counter[str] = Counter()
+        """Number of jobs that were taken and neither judged nor put back, by candidate."""
+        self._taken_at: dict[str, dict[Ticket, float]] = {}
+        """Time at which each running job was taken, by candidate."""
         self._unwanted: set[Ticket] = set()
-        """Jobs that were withdrawn while they were under way."""
-        self._quickest: dict[str, float] = {}
-        """Seconds of the quickest job judged so far, of candidates that have jobs here or under way."""
+        """Jobs that were withdrawn while they were running."""
+        self._shortest_seconds: dict[str, float] = {}
+        """Time of the shortest job so far, by candidate, for candidates with waiting or running jobs."""
         self._timeouts: dict[str, Counter[tuple[Stage, Deadlines]]] = {}
-        """Of candidates that have jobs here or under way."""
+        """Timeouts by candidate, for candidates with waiting or running jobs."""
         self._closed = False
         self.put(jobs)
 
     def put(self, jobs: Iterable[Job]) -> None:
-        """Add jobs behind those that wait. What comes together is put into order together."""
+        """Add jobs after the waiting ones. Jobs of one call are sorted together."""
         groups: dict[str, deque[Waiting]] = {}
         for job in jobs:
             groups.setdefault(job.implementation.key, deque()).append((job, 0))
@@ -108,7 +110,7 @@ class JobQueue:
                 self._count += len(group)
 
     def close(self) -> None:
-        """No more jobs come."""
+        """Declare that no more jobs come."""
         with self._lock:
             self._closed = True
 
@@ -120,8 +122,10 @@ class JobQueue:
         return self._count
 
     def take(self, last: str | None, elsewhere: Collection[str] = (), known: Collection[str] = ()) -> Waiting | None:
-        """The next job for a judge that had this candidate last and knows these cases, while other judges have those
-        candidates. None if no job waits, or only few quick ones of other judges' candidates.
+        """Take the next job for a judge. None: no job waits, or only few short ones of other judges' candidates.
+
+        ``last``: candidate of the judge's last job. ``elsewhere``: candidates of other judges. ``known``: cases whose
+        reference the judge has measured.
         """
         with self._lock:
             if not self._groups:
@@ -129,49 +133,49 @@ class JobQueue:
             if last in self._groups and last is not None:
                 key = last
             else:
-                free = itertools.islice((key for key in self._groups if key not in elsewhere), _LOOKED_AT)
-                chosen = self._first_of(list(free), known) or self._longest(elsewhere)
+                free = itertools.islice((key for key in self._groups if key not in elsewhere), _MOST_CHECKED_CANDIDATES)
+                chosen = self._first_or_known(list(free), known) or self._most_jobs_left(elsewhere)
                 if chosen is None:
                     return None
                 key = chosen
             found = self._groups[key].popleft()
             self._count -= 1
-            self._under_way[key] += 1
-            self._begun.setdefault(key, {})[ticket_of(found[0])] = self._clock()
+            self._running[key] += 1
+            self._taken_at.setdefault(key, {})[ticket_of(found[0])] = self._clock()
             self._forget_if_empty(key)
             return found
 
     def judged(self, job: Job, verdict: Verdict) -> list[tuple[Job, TimedOut]]:
-        """A job that was taken has its verdict. Returns waiting jobs that are given up because of it, with theirs."""
+        """Note the verdict of a running job. Returns the waiting jobs that it gives up, each with its own verdict."""
         key = job.implementation.key
         with self._lock:
-            began = self._no_longer_under_way(job)
-            self._quickest[key] = min(self._clock() - began, self._quickest.get(key, math.inf))
+            began = self._end_running(job)
+            self._shortest_seconds[key] = min(self._clock() - began, self._shortest_seconds.get(key, math.inf))
             given_up = self._give_up(key, job.deadlines, verdict) if isinstance(verdict, TimedOut) else []
             self._forget_if_empty(key)
         return given_up
 
     def drop(self, job: Job) -> None:
-        """A job that was taken is not judged, because nobody wants its verdict."""
+        """Remove a running job that was stopped because it was withdrawn."""
         with self._lock:
-            self._no_longer_under_way(job)
+            self._end_running(job)
             self._forget_if_empty(job.implementation.key)
 
     def unwanted_seconds(self, job: Job) -> float | None:
-        """How long ago this job was taken, if it has been withdrawn since; None: its verdict is wanted."""
+        """How long ago this job was taken, if it was withdrawn since then; None: its verdict is wanted."""
         with self._lock:
             if ticket_of(job) not in self._unwanted:
                 return None
-            return self._clock() - self._begun.get(job.implementation.key, {}).get(ticket_of(job), -math.inf)
+            return self._clock() - self._taken_at.get(job.implementation.key, {}).get(ticket_of(job), -math.inf)
 
-    def _no_longer_under_way(self, job: Job) -> float:
-        """When the job was taken."""
+    def _end_running(self, job: Job) -> float:
+        """Remove a job from the running ones; return the time at which it was taken."""
         self._unwanted.discard(ticket_of(job))
-        self._under_way[job.implementation.key] -= 1
-        return self._begun.get(job.implementation.key, {}).pop(ticket_of(job), -math.inf)
+        self._running[job.implementation.key] -= 1
+        return self._taken_at.get(job.implementation.key, {}).pop(ticket_of(job), -math.inf)
 
     def _give_up(self, key: str, deadlines: Deadlines, verdict: TimedOut) -> list[tuple[Job, TimedOut]]:
-        """Count a timeout; the candidate's waiting jobs with the same deadlines, if it is one too many."""
+        """Count a timeout. If there are :data:`_MOST_TIMEOUTS`, remove and return waiting jobs with these deadlines."""
         timeouts = self._timeouts.setdefault(key, Counter())
         timeouts[verdict.stage, deadlines] += 1
         if timeouts[verdict.stage, deadlines] < _MOST_TIMEOUTS:
@@ -181,19 +185,19 @@ class JobQueue:
         self._remove(key, {ticket_of(job) for job in found})
         return [(job, TimedOut(verdict.stage, verdict.limit_seconds, 0.0, _NOT_TRIED)) for job in found]
 
-    def _longest(self, elsewhere: Collection[str]) -> str | None:
-        """The candidate with the most jobs left; None if a worker for it takes as long as these."""
+    def _most_jobs_left(self, elsewhere: Collection[str]) -> str | None:
+        """The candidate with the most waiting jobs. None: another judge has it, and a worker takes longer to start."""
         key = max(self._groups, key=lambda key: len(self._groups[key]))
         if key not in elsewhere:
             return key
         now = self._clock()
-        under_way_seconds = now - min(self._begun.get(key, {}).values(), default=now)
-        # One job that was over at once says little about the others, while one of these takes longer.
-        each_seconds = max(self._quickest.get(key, 0.0), under_way_seconds)
+        running_seconds = now - min(self._taken_at.get(key, {}).values(), default=now)
+        # The time of a short job says little about the others if one that is running has already taken longer.
+        each_seconds = max(self._shortest_seconds.get(key, 0.0), running_seconds)
         return key if len(self._groups[key]) * each_seconds >= self._worker_seconds else None
 
-    def _first_of(self, keys: Sequence[str], known: Collection[str]) -> str | None:
-        """The first of these candidates, or one that waits with as much work and begins with a case that is known."""
+    def _first_or_known(self, keys: Sequence[str], known: Collection[str]) -> str | None:
+        """The first of these candidates, or one of equal weight whose next case is known to the judge."""
         if not keys:
             return None
         alike = (key for key in keys if self._weights[key] == self._weights[keys[0]])
@@ -205,30 +209,30 @@ class JobQueue:
         return chosen
 
     def put_back(self, job: Job, lost: int) -> None:
-        """To the front: it has waited before."""
+        """Put a running job back to the front of the queue, because it has waited before."""
         key = job.implementation.key
         with self._lock:
             group = self._groups.pop(key, deque())
             group.appendleft((job, lost))
-            self._under_way[key] -= 1
-            self._begun.get(key, {}).pop(ticket_of(job), None)
+            self._running[key] -= 1
+            self._taken_at.get(key, {}).pop(ticket_of(job), None)
             self._groups = {key: group, **self._groups}
             self._weights.setdefault(key, 0.0)
             self._count += 1
 
     def withdraw(self, jobs: Iterable[Job]) -> list[Job]:
-        """Remove these jobs as far as they wait; returns those that did. The others under way are unwanted now."""
+        """Remove those of these jobs that wait, and return them. Mark those that are running as unwanted."""
         tickets = {ticket_of(job): job.implementation.key for job in jobs}
         found: list[Job] = []
         with self._lock:
-            self._unwanted |= {ticket for ticket, key in tickets.items() if ticket in self._begun.get(key, {})}
+            self._unwanted |= {ticket for ticket, key in tickets.items() if ticket in self._taken_at.get(key, {})}
             for key in set(tickets.values()) & self._groups.keys():
                 found += self._remove(key, tickets)
                 self._forget_if_empty(key)
         return found
 
     def _remove(self, key: str, tickets: Collection[Ticket]) -> list[Job]:
-        """Remove these jobs of a candidate; returns those that waited."""
+        """Remove these waiting jobs of a candidate, and return them."""
         group = self._groups.get(key, deque())
         found = [job for job, _ in group if ticket_of(job) in tickets]
         if found:
@@ -237,21 +241,22 @@ class JobQueue:
         return found
 
     def _forget_if_empty(self, key: str) -> None:
+        """Drop the data of a candidate that has no waiting jobs, and its history if none is running either."""
         if not self._groups.get(key):
             self._groups.pop(key, None)
             self._weights.pop(key, None)
-            if self._under_way[key] <= 0:
-                del self._under_way[key]
-                for known in (self._timeouts, self._begun, self._quickest):
+            if self._running[key] <= 0:
+                del self._running[key]
+                for known in (self._timeouts, self._taken_at, self._shortest_seconds):
                     known.pop(key, None)
 
 
 def _weight(group: Sequence[Waiting]) -> float:
-    """About how long its jobs take: each a while, and more where tensors are large."""
+    """Estimate of how long a candidate's jobs take, in jobs with small tensors."""
     elements = sum(_elements(job) for job, _ in group)
     name = group[0][0].case.operator.partition(".")[2]
-    slow = _JOBS_FOR_SLOW_ONES if name.startswith(_SLOW) else 0.0
-    return len(group) + elements / _ELEMENTS_FOR_A_JOB + slow
+    slow = _SLOW_OPERATOR_JOBS if name.startswith(_SLOW) else 0.0
+    return len(group) + elements / _ELEMENTS_PER_JOB + slow
 
 
 def _elements(job: Job) -> int:

@@ -1,6 +1,6 @@
 """Executor `ray`: an actor for each GPU or group of CPU cores of a Ray cluster, each with one or more judges.
 
-The driver plans and feeds; it needs no device. Actors come and go with their nodes: a lost job is tried again on
+The driver plans and sends jobs; it needs no device. Actors start and end with their nodes: a lost job is tried again on
 another one (``remote_session.py``). Several runs share a cluster by slots (``slot_ledger.py``).
 """
 
@@ -31,14 +31,15 @@ _NAMESPACE = "torchstone"
 _LEDGER = "torchstone-slots"
 _CONNECT_SECONDS = 10.0
 _SURVEY_SECONDS = 120.0
-"""For the answers of all nodes: one that is new starts a Python process first."""
+"""Longest wait for each node's description: a new node starts a Python process first."""
 _START_SECONDS = 300.0
-"""For an actor to be ready: it may wait for a GPU that other programs of the cluster use."""
+"""Longest time until an actor is ready: it may wait for a GPU that other programs of the cluster use."""
 _POLL_SECONDS = 1.0
+"""Time between two polls of the slot ledger."""
 _KEEP_SECONDS = 15.0
-"""An actor without a job for this long gives its slot back, while others of the run still have some."""
+"""An actor without a job for this long gives up its slot, while other actors of the run still have jobs."""
 _REST_SECONDS = 10.0
-"""A slot whose actor was lost is tried again after this time, so that its jobs go elsewhere first."""
+"""A slot whose actor was lost is used again after this time, so that its jobs go to other slots first."""
 
 
 class RayExecutor:
@@ -50,7 +51,7 @@ class RayExecutor:
 
     @staticmethod
     def survey(options: ExecutorOptions) -> Site:
-        """Ask every node what it is; raises where nodes cannot judge together."""
+        """Request a description of every node. Raises if the nodes cannot judge together."""
         ray = connect(options.address)
         device = _device_on(ray, options)
         options = msgspec.structs.replace(options, device=device)
@@ -65,7 +66,7 @@ class RayExecutor:
         return Site(device, nodes, ask, exposed_to_ray(nodes) if options.isolation == "best" else ())
 
     def report_to(self, tell: Callable[[str], None]) -> None:
-        """Call this function with a message when nodes come or go, or jobs are lost."""
+        """Call this function with a message when nodes join or leave, or jobs are lost."""
         self._tell = tell
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Record]:
@@ -75,12 +76,12 @@ class RayExecutor:
             yield from run_in(self.open(), listed)
 
     def open(self) -> Session:
-        """Actors that start when there is work, and stay."""
+        """Open a session. Its actors start when there is work, and stay."""
         return RemoteSession(RayFleet(connect(self._options.address), self._options, self._tell), self._options)
 
 
 def connect(address: str) -> Any:
-    """The module `ray`, connected to the cluster."""
+    """Import the module `ray`, connect it to the cluster, and return it."""
     try:
         import ray
     except ImportError as error:
@@ -100,7 +101,7 @@ def connect(address: str) -> Any:
 
 
 def _require_cluster(address: str, connected: str) -> None:
-    """Raise where the program uses another cluster than the one that is asked for. ``auto`` is whichever it uses."""
+    """Raise if the program is connected to another cluster than the requested one. ``auto`` accepts any cluster."""
     host, _, port = address.rpartition(":")
     if not port.isdigit() or "://" in host:  # auto, or the address of a proxy
         return
@@ -113,7 +114,7 @@ def _require_cluster(address: str, connected: str) -> None:
 
 
 def _is_same_host(host: str, other: str) -> bool:
-    """Whether the names have an address in common, or are both of this machine."""
+    """Whether two host names share an address, or both belong to this machine."""
     found, others = _addresses(host), _addresses(other)
     return bool(found & others) or (any(map(_is_here, found)) and any(map(_is_here, others)))
 
@@ -137,7 +138,7 @@ def _is_here(address: str) -> bool:
 
 
 def _require_listener(address: str) -> None:
-    """Raise at once where nobody listens: Ray itself would try for minutes."""
+    """Raise OSError at once if no server listens at the address: Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "://" not in host:
         with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS):
@@ -145,7 +146,7 @@ def _require_listener(address: str) -> None:
 
 
 def _device_on(ray: Any, options: ExecutorOptions) -> str:
-    """``cpu`` or ``cuda``: which of a node's GPUs a judge gets is Ray's affair."""
+    """The kind of device to judge on, ``cpu`` or ``cuda``. Ray chooses which of a node's GPUs a judge gets."""
     if options.device not in ("auto", "cpu", "cuda"):
         raise UsageError(
             f"device '{options.device}' has no meaning on a cluster. Use auto, cpu or cuda, and --gpu TYPE."
@@ -159,10 +160,10 @@ def _device_on(ray: Any, options: ExecutorOptions) -> str:
 
 
 def _described(ray: Any, slots: Sequence[Slot], device_type: str) -> tuple[Node, ...]:
-    """Each node once, as it describes itself."""
+    """The description of each node, which the node makes itself."""
     first = list({slot.node_id: slot for slot in slots}.values())
     task = ray.remote(num_cpus=0, max_retries=1)(described)
-    asked = [task.options(scheduling_strategy=_on(slot)).remote(device_type) for slot in first]
+    asked = [task.options(scheduling_strategy=_scheduled_on(slot)).remote(device_type) for slot in first]
     answers: list[Node] = []
     for slot, reference in zip(first, asked, strict=True):
         try:
@@ -175,28 +176,30 @@ def _described(ray: Any, slots: Sequence[Slot], device_type: str) -> tuple[Node,
 
 
 def _ask(ray: Any, slot: Slot, device: str, module: str, text: str) -> str:
+    """Run a module of Torchstone on the node of a slot; return what it prints."""
     resources = dict(slot.resources) if device == "cuda" else {"num_cpus": 0}
     task = ray.remote(max_retries=0, **resources)(ask_here)
     try:
-        return str(ray.get(task.options(scheduling_strategy=_on(slot)).remote(module, text)))
+        return str(ray.get(task.options(scheduling_strategy=_scheduled_on(slot)).remote(module, text)))
     except Exception as error:
         raise InfrastructureError(f"node {slot.node_name} could not prepare the cases ({_reason(error)}).") from error
 
 
-def _on(slot: Slot) -> Any:
+def _scheduled_on(slot: Slot) -> Any:
+    """Ray's scheduling strategy for the node of a slot."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(node_id=slot.node_id, soft=False)
 
 
 def _reason(error: BaseException) -> str:
-    """The last line of an error of Ray's, which holds a whole traceback."""
+    """The last line of Ray's error message, which has a whole traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     return f"{type(error).__name__}: {lines[-1][:300]}"
 
 
 class RayJudge:
-    """One actor, as the session sees it."""
+    """Handle on one actor, for the session."""
 
     def __init__(self, ray: Any, slot: Slot, options: ExecutorOptions) -> None:
         self._ray = ray
@@ -207,15 +210,15 @@ class RayJudge:
         self.in_hand = 0
         self._idle_since = self.started_at
         self.admitted = False
-        """Whether its node has been found to be like the others."""
+        """Whether its node was found to have the same versions as the others."""
         own = msgspec.structs.replace(options, node=slot.node_name)
         if options.device == "cpu":
             own = msgspec.structs.replace(own, slots=slot.of, slot=slot.number)
         actor = ray.remote(
-            max_restarts=0,  # who replaces it, and where, is the fleet's affair
-            max_task_retries=0,  # a job that was lost may be the cause: the session counts
+            max_restarts=0,  # the fleet replaces lost actors
+            max_task_retries=0,  # a lost job may be the cause: the session counts attempts
             max_concurrency=self.width + 1,
-            scheduling_strategy=_on(slot),
+            scheduling_strategy=_scheduled_on(slot),
             **dict(slot.resources),
         )(NodeJudge)
         self._actor = actor.remote(packed_options(own))
@@ -232,11 +235,11 @@ class RayJudge:
         self._idle_since = time.monotonic()
 
     def is_kept(self, now: float) -> bool:
-        """Whether it is busy, or was not long ago."""
+        """Whether it has a job, or had one less than ``_KEEP_SECONDS`` ago."""
         return self.in_hand > 0 or now - self._idle_since < _KEEP_SECONDS
 
     def end(self) -> None:
-        """Kill the actor. Its judges end with the pipes that the actor held, and every worker with its judge."""
+        """Kill the actor. That closes the pipes to its judges, so these end, and every worker with its judge."""
         with contextlib.suppress(Exception):
             self._ray.kill(self._actor, no_restart=True)
 
@@ -252,11 +255,12 @@ class RayFleet:
         self._here = software()
         self._first: Node | None = None
         self._judges: dict[str, RayJudge] = {}
-        """By slot: starting or ready."""
+        """Starting and ready judges, by slot."""
         self._ready: list[RayJudge] = []
         self._rests: dict[str, float] = {}
+        """By slot: time of the monotonic clock before which it is not used again, because its actor was lost."""
         self._refused: dict[str, str] = {}
-        """Nodes that cannot judge, and why."""
+        """Nodes that cannot judge, with the reason."""
         self._hosts: dict[str, str] | None = None
         self._last_fault = ""
         self._poll_at = 0.0
@@ -266,15 +270,15 @@ class RayFleet:
         now = time.monotonic()
         if now >= self._poll_at:
             self._poll_at = now + _POLL_SECONDS
-            self._look(wanted)
-        self._welcome(now)
+            self._update_judges(wanted)
+        self._admit_started(now)
         return self._ready
 
     def lost(self, judge: RemoteJudge, why: str) -> None:
         assert isinstance(judge, RayJudge)
         self._last_fault = why
         if self._judges.get(judge.slot.key) is judge:
-            self._let_go(judge)
+            self._end(judge)
             self._rests[judge.slot.key] = time.monotonic() + _REST_SECONDS
             self._tell(f"{why}; its job is tried again")
         self._poll_at = 0.0
@@ -285,34 +289,35 @@ class RayFleet:
 
     def close(self) -> None:
         for judge in tuple(self._judges.values()):
-            self._let_go(judge)
+            self._end(judge)
         with contextlib.suppress(Exception):
             self._ray.get(self._ledger().poll.remote(self._run, [], [], 0), timeout=2.0)
 
     # ---- slots
 
-    def _look(self, wanted: int) -> None:
-        """Which slots there are, and which of them this run may use."""
+    def _update_judges(self, wanted: int) -> None:
+        """Find the slots that this run may use; start judges on new ones, and end judges on others."""
         slots = {slot.key: slot for slot in self._usable_slots()}
-        for key in self._judges.keys() - slots.keys():  # its node is gone; what it had in hand will say so
+        for key in self._judges.keys() - slots.keys():  # its node is gone; its running jobs will raise errors
             if not self._judges[key].in_hand:
-                self._let_go(self._judges[key])
+                self._end(self._judges[key])
         now = time.monotonic()
         needed = -(-wanted // self._options.judges_per_device) if wanted >= 0 else 0
-        # Without work they stay for a while, unless another run needs them: to start one takes seconds.
+        # Judges without work stay for a while unless another run needs their slots: a start takes seconds.
         kept = sum(not wanted or judge.is_kept(now) for judge in self._judges.values()) if wanted >= 0 else 0
         count = max(needed, kept)
         granted = set(self._granted(list(slots), count))
         for key, judge in list(self._judges.items()):
             if key in slots and key not in granted:
                 if judge in self._ready:
-                    self._ready.remove(judge)  # no more jobs: another run has a right to its slot
+                    self._ready.remove(judge)  # it gets no more jobs: the slot is granted to another run
                 if not judge.in_hand:
-                    self._let_go(judge)
+                    self._end(judge)
         for key in granted - self._judges.keys():
             self._judges[key] = RayJudge(self._ray, slots[key], self._options)
 
     def _usable_slots(self) -> list[Slot]:
+        """Slots of nodes that can judge, without those that are paused. Reports nodes that joined or left."""
         now = time.monotonic()
         found = find_slots(self._ray.nodes(), self._options)
         hosts = {slot.node_id: slot.node_name for slot in found}
@@ -325,17 +330,17 @@ class RayFleet:
         return [s for s in found if s.node_id not in self._refused and self._rests.get(s.key, 0.0) <= now]
 
     def _granted(self, slots: list[str], wanted: int) -> list[str]:
-        """What the ledger grants; without an answer everything stays as it is."""
-        held = sorted(self._judges, key=lambda key: not self._judges[key].admitted)  # what works is given up last
+        """The slots that the ledger grants. Without an answer these are the slots that the run holds."""
+        held = sorted(self._judges, key=lambda key: not self._judges[key].admitted)  # ready judges are given up last
         try:
             asked = self._ledger().poll.remote(self._run, slots, held, max(0, wanted))
             return list(self._ray.get(asked, timeout=5.0))
-        except Exception:  # noqa: BLE001 - the run that had started it has ended: the next question starts another
+        except Exception:  # noqa: BLE001 - the run that started the ledger has ended: the next poll starts another
             self._known_ledger = None
             return held
 
     def _ledger(self) -> Any:
-        """Whichever run came first starts it. It lives as long as that run has this handle."""
+        """The slot ledger, an actor that the first run starts. It ends when that run drops its handle."""
         if self._known_ledger is None:
             actor = self._ray.remote(num_cpus=0, max_restarts=0)(SlotLedger)
             self._known_ledger = actor.options(name=_LEDGER, namespace=_NAMESPACE, get_if_exists=True).remote()
@@ -343,8 +348,8 @@ class RayFleet:
 
     # ---- actors
 
-    def _welcome(self, now: float) -> None:
-        """Actors that have said what machine they are on."""
+    def _admit_started(self, now: float) -> None:
+        """Admit the actors that have described their machine; give up those that did not start in time."""
         for judge in [one for one in self._judges.values() if not one.admitted]:
             if judge.description.done():
                 self._admit(judge)
@@ -352,6 +357,7 @@ class RayFleet:
                 self.lost(judge, f"{judge.name}: the actor did not start within {_START_SECONDS:g} s")
 
     def _admit(self, judge: RayJudge) -> None:
+        """Make a started judge ready, unless its node has other versions."""
         error = judge.description.exception()
         if error is not None:
             self.lost(judge, f"{judge.name}: the actor did not start ({_reason(error)})")
@@ -362,12 +368,12 @@ class RayFleet:
         if problems:
             self._refused[judge.slot.node_id] = problems[0]
             self._tell(f"node {judge.slot.node_name} is left out: {'; '.join(problems)}")
-            self._let_go(judge)
+            self._end(judge)
             return
         judge.admitted = True
         self._ready.append(judge)
 
-    def _let_go(self, judge: RayJudge) -> None:
+    def _end(self, judge: RayJudge) -> None:
         judge.end()
         self._judges.pop(judge.slot.key, None)
         if judge in self._ready:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torchstone.executors.base import ExecutorOptions
 
 _TYPE_PREFIX = "accelerator_type:"
-"""Of the resource by which Ray names the type of a node's GPUs."""
+"""Prefix of the resource by which Ray names the type of a node's GPUs."""
 
 
 class Slot(NamedTuple):
@@ -20,19 +20,20 @@ class Slot(NamedTuple):
     node_id: str
     host: str
     number: int
-    """Among the slots of its node."""
+    """Number among the slots of its node."""
     of: int
+    """Number of slots of its node."""
     resources: tuple[tuple[str, float], ...]
-    """What its actor asks of Ray, as options of an actor."""
+    """Resources that its actor requests from Ray, as options of an actor."""
 
     @property
     def node_name(self) -> str:
-        """As records name it. Several nodes of Ray may run on one machine."""
+        """The node's name in records. It has the id, since several Ray nodes may run on one machine."""
         return f"{self.host} (Ray {self.node_id[:8]})"
 
 
 def find_slots(nodes: Sequence[Any], options: ExecutorOptions) -> list[Slot]:
-    """The slots of the nodes that live, one node after another in turn."""
+    """The slots of the live nodes, in turn: the first slot of each node, then the second of each, and so on."""
     found = [_slots_of(node, options) for node in nodes if node["Alive"]]
     return [slot for slots in itertools.zip_longest(*found) for slot in slots if slot is not None]
 
@@ -53,18 +54,18 @@ def _slots_of(node: Any, options: ExecutorOptions) -> list[Slot]:
 
 
 def _has_type(resources: Iterable[str], gpu: str) -> bool:
-    """Ray says ``H100`` or ``A100-80G``; a name matches its beginning."""
+    """Whether a node has GPUs of this type. Ray names them ``H100`` or ``A100-80G``; a prefix matches."""
     names = (name.removeprefix(_TYPE_PREFIX) for name in resources if name.startswith(_TYPE_PREFIX))
     return any(name.lower().startswith(gpu.lower()) for name in names)
 
 
 def _cores_of_slot(options: ExecutorOptions) -> int:
-    """Of a slot without a GPU: each of its judges has a core, and so has each thread of a kernel."""
+    """Number of cores of a slot without a GPU: one for each judge, and one for each thread of its kernel."""
     return (1 + options.threads) * options.judges_per_device
 
 
 def no_slot(nodes: Sequence[Any], options: ExecutorOptions) -> str:
-    """Why there is no slot: what was asked for, what the cluster has, what to do."""
+    """Message about a missing slot: what was requested, what the cluster has, what to do."""
     there = [node.get("Resources", {}) for node in nodes if node["Alive"]]
     if options.device == "cpu" and not options.gpu:
         most = max((int(resources.get("CPU", 0.0)) for resources in there), default=0)
@@ -81,7 +82,7 @@ def no_slot(nodes: Sequence[Any], options: ExecutorOptions) -> str:
 
 
 def _gpu_types(there: Iterable[Any]) -> dict[str, float]:
-    """Type -> number of GPUs, as Ray names them."""
+    """Number of GPUs by type, with Ray's names of types."""
     found: dict[str, float] = {}
     for resources in there:
         if count := resources.get("GPU", 0.0):

@@ -1,8 +1,8 @@
 """Session for judges on other machines: sends jobs, and retries those that the infrastructure lost, within a limit.
 
-What a candidate does is in the record that comes back: a crash is a verdict and is never tried again. What keeps an
-answer from coming (a node is lost, an actor dies, a container fails) is a fault. The job goes back to the front of the
-queue, for whichever judge is free next. After three faults it ends `unjudged`.
+Failures of a candidate are in the record: a crash is a verdict and is never tried again. A failure of the
+infrastructure, after which no answer comes, is a *fault*: a node is lost, an actor dies, a container fails. The job
+goes back to the front of the queue, for the next free judge. After three faults it ends `unjudged`.
 """
 
 from __future__ import annotations
@@ -23,38 +23,41 @@ from torchstone.executors.session_loop import LASTING, MOST_UNJUDGED_IN_A_ROW, S
 from torchstone.schema import Record
 
 _LOOK_SECONDS = 1.0
-"""How often judges that come and go are looked for while nothing is heard."""
+"""Longest time between two checks for new or lost judges, when no answer comes."""
 _PATIENCE_SECONDS = 300.0
-"""Without any judge for this long, while jobs wait, the session gives up: a new node takes minutes to start."""
+"""If jobs wait and no judge is ready for this long, the session raises an error. A new node takes minutes to start."""
 _ANSWER_SECONDS = 600.0
-"""Beside the deadlines of a job: a node ends judges that are stuck by itself, and then answers."""
+"""Time for an answer in addition to the deadlines of a job: a node itself ends judges that are stuck, and answers."""
 
 
 class RemoteJudge(Protocol):
     """Takes jobs as JSON and answers with JSON, see ``node_judge.py``."""
 
     name: str
-    """For messages: which node, which device."""
+    """Node and device, for texts that the user sees."""
     width: int
-    """Messages that it may have in hand."""
+    """Most messages that it may have at a time."""
 
     def judge(self, jobs: str) -> Future[str]:
-        """Send a message. A fault of the infrastructure is the exception of the future."""
+        """Send a message with jobs. A fault of the infrastructure becomes the exception of the future."""
         ...
 
 
 class Fleet(Protocol):
-    """The judges of an executor, which come and go."""
+    """The judges of an executor. Judges may join and be lost at any time."""
 
     most_jobs: int
-    """Jobs of one candidate in one message."""
+    """Most jobs of one candidate in one message."""
 
     def judges(self, wanted: int) -> Sequence[RemoteJudge]:
-        """Those that are ready, when so many jobs wait or are in hand. Quick: it is asked all the time."""
+        """The judges that are ready. ``wanted``: number of waiting and running jobs; -1: none for long.
+
+        Is called in every turn of the loop, so it must be fast.
+        """
         ...
 
     def lost(self, judge: RemoteJudge, why: str) -> None:
-        """This one did not answer: end it, and start another when there is need."""
+        """End a judge that did not answer, and start another when it is needed."""
         ...
 
     def obstacle(self) -> str:
@@ -62,12 +65,12 @@ class Fleet(Protocol):
         ...
 
     def close(self) -> None:
-        """End all of them."""
+        """End all judges."""
         ...
 
 
 class _Message:
-    """Jobs that one judge has in hand."""
+    """Jobs that were sent to one judge, and the time by which it must answer."""
 
     def __init__(self, judge: RemoteJudge, jobs: Sequence[Waiting]) -> None:
         self.judge, self.jobs = judge, jobs
@@ -76,25 +79,25 @@ class _Message:
 
 
 class RemoteSession(SessionLoop):
-    """The loop over messages to judges that come and go."""
+    """A session whose loop sends messages to the judges of a fleet. See `Session`."""
 
     def __init__(self, fleet: Fleet, options: ExecutorOptions) -> None:
         super().__init__(options, JobQueue(heaviest_first=True))
         self._fleet = fleet
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        """What other threads have for the loop."""
+        """Functions that other threads pass to the loop, which calls them."""
         self._messages: dict[int, _Message] = {}
-        """In hand, by the identity of the message: one that was given up may still be answered, and is not heard."""
+        """Unanswered messages, by their ``id``. A later answer to a message that was given up is ignored."""
         self._known: dict[str, tuple[str, set[str]]] = {}
-        """By judge: the candidate that it had last, and the cases that it has had."""
+        """By judge: the candidate of its last job, and the cases of all its jobs."""
         self._unjudged_in_a_row: set[str] = set()
-        self._without_since: float | None = None
+        self._no_judge_since: float | None = None
         self._idle_since = time.monotonic()
 
     def close(self) -> None:
         self._closed = True
         self._wake()
-        with self._turn:
+        with self._loop_lock:
             self._fleet.close()
 
     def _wake(self) -> None:
@@ -106,7 +109,7 @@ class RemoteSession(SessionLoop):
     # ---- the loop
 
     def _step(self) -> None:
-        """One turn: hand out jobs, then wait for news."""
+        """Make one turn: send jobs to judges, then wait for answers."""
         self._feed()
         self._give_up_overdue()
         try:
@@ -116,15 +119,15 @@ class RemoteSession(SessionLoop):
         event()
         while not self._events.empty():
             self._events.get()()
-        self._feed()  # before the answers are given: judges do not wait while these are kept
+        self._feed()  # at once, so that judges need not wait while the caller uses the answers
 
     def _feed(self) -> None:
-        """Jobs to every judge with room. No more are sent ahead: what waits here can still be withdrawn."""
+        """Send jobs to every judge that may take some. Other jobs wait here, where they can still be withdrawn."""
         wanted = len(self._queue) + sum(len(message.jobs) for message in self._messages.values())
         now = time.monotonic()
         self._idle_since = now if wanted else self._idle_since
         judges = self._fleet.judges(wanted if wanted or now - self._idle_since < self._options.idle_seconds else -1)
-        self._require(judges, wanted)
+        self._require_judges(judges, wanted)
         busy: dict[int, int] = {}
         for message in self._messages.values():
             busy[id(message.judge)] = busy.get(id(message.judge), 0) + 1
@@ -135,19 +138,20 @@ class RemoteSession(SessionLoop):
                     return
                 self._send(judge, jobs)
 
-    def _require(self, judges: Sequence[RemoteJudge], wanted: int) -> None:
+    def _require_judges(self, judges: Sequence[RemoteJudge], wanted: int) -> None:
+        """Raise InfrastructureError if jobs wait and no judge was ready for long."""
         if judges or not wanted:
-            self._without_since = None
+            self._no_judge_since = None
             return
         now = time.monotonic()
-        self._without_since = self._without_since or now
-        if now - self._without_since > _PATIENCE_SECONDS:
+        self._no_judge_since = self._no_judge_since or now
+        if now - self._no_judge_since > _PATIENCE_SECONDS:
             raise errors.InfrastructureError(
                 f"no judge was ready for {_PATIENCE_SECONDS:g} s: {self._fleet.obstacle()}."
             )
 
     def _next_for(self, judge: RemoteJudge) -> list[Waiting]:
-        """Jobs of one candidate; alone what was lost before, since it may be the cause."""
+        """Take jobs of one candidate for a judge. A job that was lost before goes alone, since it may be the cause."""
         last, cases = self._known.get(judge.name, (None, set()))
         elsewhere = {job.implementation.key for message in self._messages.values() for job, _ in message.jobs}
         jobs: list[Waiting] = []
@@ -171,36 +175,36 @@ class RemoteSession(SessionLoop):
         _, cases = self._known.get(judge.name, ("", set[str]()))
         self._known[judge.name] = jobs[-1][0].implementation.key, cases | {job.case.key for job, _ in jobs}
         future = judge.judge(packed(job for job, _ in jobs))
-        future.add_done_callback(lambda done: self._events.put(lambda: self._hear(message, done)))
+        future.add_done_callback(lambda done: self._events.put(lambda: self._handle_answer(message, done)))
 
     # ---- answers and faults
 
-    def _hear(self, message: _Message, done: Future[str]) -> None:
+    def _handle_answer(self, message: _Message, done: Future[str]) -> None:
         if self._messages.pop(id(message), None) is None:
             return
         error = done.exception()
         if error is not None:
             if isinstance(error, errors.UsageError | errors.DeviceUnavailableError):
                 raise error
-            self._lost(message, f"{type(error).__name__}: {error}")
+            self._handle_loss(message, f"{type(error).__name__}: {error}")
             return
         try:
             answer = unpacked(done.result())
         except (msgspec.MsgspecError, ValueError) as problem:
-            self._lost(message, f"an answer that does not decode: {problem}")
+            self._handle_loss(message, f"an answer that does not decode: {problem}")
             return
         if isinstance(answer, Judged):
             self._take(message, answer.records)
         else:
-            told = error_named(answer.error, answer.message)
-            if isinstance(told, LASTING):
-                raise told
-            self._lost(message, answer.message)
+            refusal = error_named(answer.error, answer.message)
+            if isinstance(refusal, LASTING):
+                raise refusal
+            self._handle_loss(message, answer.message)
 
     def _take(self, message: _Message, records: Sequence[Record]) -> None:
-        """The records of the message's jobs, and of no others."""
+        """Answer the message's jobs with their records. Jobs without one are lost. Other jobs' records are ignored."""
         found: dict[str, list[Record]] = {}
-        for record in records:  # jobs that differ only in how long they may take have the same key
+        for record in records:  # jobs that differ only in their deadlines have the same key
             found.setdefault(record.job_key, []).append(record)
         missing: list[Waiting] = []
         for job, lost in message.jobs:
@@ -211,9 +215,10 @@ class RemoteSession(SessionLoop):
             self._unjudged_in_a_row.clear()
             self._answer(job, msgspec.structs.replace(record, attempts=record.attempts + lost), {})
         if missing:
-            self._lost(_Message(message.judge, missing), "an answer without these jobs")
+            self._handle_loss(_Message(message.judge, missing), "an answer without these jobs")
 
-    def _lost(self, message: _Message, why: str) -> None:
+    def _handle_loss(self, message: _Message, why: str) -> None:
+        """Put the message's jobs back or give them up, and report the loss of the judge to the fleet."""
         words = f"{message.judge.name}: {' '.join(why.split())[:500]}"
         self._known.pop(message.judge.name, None)
         self._fleet.lost(message.judge, words)
@@ -225,7 +230,8 @@ class RemoteSession(SessionLoop):
             raise errors.InfrastructureError(f"one job after another is lost; the last one: {words}")
 
     def _give_up_overdue(self) -> None:
+        """Treat messages without an answer in time as lost."""
         now = time.monotonic()
         for message in [one for one in self._messages.values() if one.overdue_at < now]:
             del self._messages[id(message)]
-            self._lost(message, "no answer in time")
+            self._handle_loss(message, "no answer in time")

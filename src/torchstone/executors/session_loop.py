@@ -1,4 +1,4 @@
-"""The loop that local and remote sessions share: takes jobs at any time, answers each once, gives up on lost ones."""
+"""The loop that local and remote sessions share: takes jobs at any time, answers each once, gives up lost ones."""
 
 from __future__ import annotations
 
@@ -16,38 +16,39 @@ from torchstone.executors.queue import JobQueue
 from torchstone.schema import Isolation, Job, Record, Unjudged, Verdict
 
 MOST_UNJUDGED_IN_A_ROW = 3
-"""Candidates: if as many fail one after another, the jobs are not the cause, and the session gives up."""
+"""Number of candidates: if this many end unjudged one after another, the jobs are not the cause, and the session raises
+an error."""
 LASTING = errors.UsageError | errors.IsolationUnavailableError
-"""Errors of a judge that every other judge would have too."""
+"""Errors of a judge that every other judge would have, too."""
 
 
 class SessionLoop:
-    """The half of a session that knows no judges. See `Session`. All work is done in the thread that iterates."""
+    """The part of a session that is the same for all kinds of judges. All work is done in the thread that iterates."""
 
     most_attempts = 3
-    """Judges that a job may cost; then it ends `unjudged`."""
+    """Number of judges that may be lost on a job; then it ends `unjudged`."""
 
     def __init__(self, options: ExecutorOptions, queue: JobQueue) -> None:
         self._options, self._queue = options, queue
         self._answers: deque[Answer] = deque()
-        self._turn = Lock()
-        """Held by the thread that iterates, while it does."""
+        self._loop_lock = Lock()
+        """Held by the iterating thread while it waits for an answer."""
         self._closed = False
         self._failure: errors.TorchstoneError | None = None
-        """Why no more can be judged; raised after the answers that are known."""
+        """Why no more jobs can be judged; raised after the answers that are ready."""
 
-    # ---- for each kind of session to say
+    # ---- implemented by each kind of session
 
     def _step(self) -> None:
-        """One turn of the loop: give jobs to judges, and wait until one of them says something."""
+        """Make one turn of the loop: give jobs to judges, and wait for a message of one of them."""
         raise NotImplementedError
 
     def _has_in_hand(self) -> bool:
-        """Whether some judge is busy with a job."""
+        """Whether a judge has a job."""
         raise NotImplementedError
 
     def _wake(self) -> None:
-        """End the waiting of the loop, from any thread."""
+        """End the loop's wait, from any thread."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -81,7 +82,7 @@ class SessionLoop:
         return self
 
     def __next__(self) -> Answer:
-        with self._turn:
+        with self._loop_lock:
             while not self._closed:
                 if self._answers:
                     return self._answers.popleft()
@@ -107,7 +108,7 @@ class SessionLoop:
         self._answers += (Answer(each, self._without_judge(each, why, 0, place)) for each, why in given_up)
 
     def _put_back_or_give_up(self, job: Job, lost: int, why: str, place: Mapping[str, str]) -> bool:
-        """A job that has cost so many judges waits again, or ends `unjudged`. Whether it ended."""
+        """Put a job back on which ``lost`` judges were lost, or end it `unjudged`; return whether it ended."""
         if lost < self.most_attempts:
             self._queue.put_back(job, lost)
             return False
@@ -115,7 +116,7 @@ class SessionLoop:
         return True
 
     def _without_judge(self, job: Job, verdict: Verdict, attempts: int, place: Mapping[str, str]) -> Record:
-        """The record of a job that no judge has answered; ``place`` are its fields about device and machine."""
+        """The record of a job that no judge has answered. ``place``: the record's fields about device and machine."""
         record = Record(
             job_key=job.key,
             case=job.case,
@@ -131,7 +132,7 @@ class SessionLoop:
 
 
 def error_named(name: str, message: str) -> errors.TorchstoneError:
-    """The error that a judge has told by its name; an InfrastructureError if there is no error of this name."""
+    """The error of this class name, with which a judge has replied. InfrastructureError if there is no such class."""
     kind = getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, errors.TorchstoneError)):
         kind = errors.InfrastructureError

@@ -1,8 +1,8 @@
 """Divides the slots of a Ray cluster (GPUs or groups of CPU cores) among runs: each with work gets an equal share.
 
-A slot belongs to one node. Each run asks every second or so and says what it holds. A run that is told to hold less
-lets go of a slot when its job there is done. Losing the ledger is harmless: the next one learns from the same questions
-what is held.
+A slot belongs to one node. Each run polls the ledger about every second and reports the slots that it holds. A run that
+is granted fewer gives up a slot when its job there is done. Losing the ledger is harmless: a new one gets the held
+slots from the same polls.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 _SILENT_SECONDS = 15.0
-"""A run that has not asked for this long is over: its slots are free."""
+"""A run that has not polled for this long is over, and its slots are free."""
 
 
 class SlotLedger:
@@ -21,10 +21,13 @@ class SlotLedger:
         self._seen: dict[str, float] = {}
         self._wanted: dict[str, int] = {}
         self._holders: dict[str, str] = {}
-        """Slot -> run."""
+        """By slot, the run that holds it."""
 
     def poll(self, run: str, slots: Sequence[str], held: Sequence[str], wanted: int) -> list[str]:
-        """The slots that the run may use now, of those that it can use; it holds some, and has work for so many."""
+        """The slots that a run may use now.
+
+        ``slots``: those that it can use. ``held``: those that it holds. ``wanted``: number of slots it has work for.
+        """
         self._forget_silent(time.monotonic())
         self._seen[run], self._wanted[run] = time.monotonic(), max(0, min(wanted, len(slots)))
         kept = set(held)
@@ -42,7 +45,7 @@ class SlotLedger:
         return granted
 
     def _share(self, run: str, count: int) -> int:
-        """How many of so many slots the run may hold: an equal part, and what others do not want."""
+        """How many of ``count`` slots the run may hold: an equal share, and its part of what others do not want."""
         left, share = count, 0
         runs = sorted((name for name in self._seen if self._wanted[name]), key=lambda name: (self._wanted[name], name))
         for place, name in enumerate(runs):

@@ -13,11 +13,11 @@ PACKAGES = (
     "torch", "triton", "numpy", "msgspec", "nvidia-ml-py", "flag_gems", "liger-kernel", "cuda-python",
     "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cublas-cu12", "ray", "modal",
 )  # fmt: skip
-"""Those whose version can change a result."""
+"""Packages whose version can change a result."""
 
 
 def software() -> Software:
-    """Versions of what takes part."""
+    """Versions of Torchstone, Python, the system, packages, CUDA and driver."""
     return Software(
         torchstone=own_version(),
         python=platform.python_version(),
@@ -29,7 +29,7 @@ def software() -> Software:
 
 
 def own_version() -> str:
-    """The installed version, or a word that says it is run from a source tree."""
+    """The installed version of Torchstone; ``source`` if it is run from a source tree."""
     return _version("torchstone") or "source"
 
 

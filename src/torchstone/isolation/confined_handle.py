@@ -1,7 +1,7 @@
 """Starts a sandboxed process for third-party files, such as KernelBench problems, and sends it requests.
 
-The process has the same sandbox as a worker and runs a module with ``serve(connection)``. Requests and replies are
-msgpack with a length before it.
+The process has the same sandbox as a worker, and runs the function ``serve(connection)`` of a module. Requests and
+replies are msgpack with a length before it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from torchstone.protocol.worker_environment import clean_environment
 from torchstone.schema import IsolationLevel, Layer, Limits, encode
 
 _START_SECONDS = 120.0
-"""To import torch on a busy machine."""
+"""Longest time for the process to start: it imports torch, perhaps on a busy machine."""
 _END_SECONDS = 30.0
-"""To give back the memory of a killed process can take the system seconds."""
+"""Longest wait for the end of the process: freeing its memory can take the system seconds."""
 _MOST_REPLY_BYTES = 64 << 20
-"""Of one reply: tensors do not travel in them."""
+"""Longest reply that is accepted. Replies have no tensors in them."""
 
 T = TypeVar("T")
 
@@ -42,15 +42,15 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class ConfinedEndedError(Exception):
-    """The process is gone; the message says how it ended."""
+    """The process has ended, or its reply does not decode. The message says how it ended."""
 
 
 class ConfinedOverranError(Exception):
-    """There was no reply in time. The process has been ended."""
+    """There was no reply in time. The process was ended."""
 
 
 class Confined:
-    """One such process, seen by its parent. Not for several threads at once."""
+    """Handle on a sandboxed process. It must not be used by several threads at once."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class Confined:
         isolation: IsolationLevel = "best",
         threads: int = 1,
     ) -> None:
-        """Starts it; returns at once."""
+        """Start the process; does not wait until it is ready."""
         self._isolation = isolation
         self._staging = tempfile.mkdtemp(prefix="torchstone-")
-        os.chmod(self._staging, 0o711)  # a process of another uid walks through it to its scratch folder
+        os.chmod(self._staging, 0o711)  # a process with another uid must reach its scratch folder in it
         limits = Limits(memory_bytes=memory_bytes)
         policy = Policy(isolation, limits, device_type, self._staging, threads=threads)
         self._layers: tuple[Layer, ...] | None = None
@@ -71,7 +71,7 @@ class Confined:
         self._connection, theirs = socket.socketpair()
         leash, self._leash = os.pipe2(os.O_CLOEXEC)
         try:
-            self._process = _started(module, policy, theirs.fileno(), leash)
+            self._process = _start(module, policy, theirs.fileno(), leash)
         except OSError as error:
             self._connection.close()
             os.close(self._leash)
@@ -102,13 +102,13 @@ class Confined:
             raise ConfinedEndedError(self._ending()) from None
 
     def let_go(self) -> None:
-        """Have the process end soon, and with it whatever it has started. Another thread may be waiting for it."""
+        """Close the leash: the process and all that it has started end soon. Another thread may be waiting for it."""
         leash, self._leash = self._leash, -1
         if leash >= 0:
             os.close(leash)
 
     def end(self) -> None:
-        """End the process and everything that it has started, and wait for that. Once is enough."""
+        """End the process and all that it has started, and wait for that. Further calls do nothing."""
         if self._is_over:
             return
         self._is_over = True
@@ -122,6 +122,7 @@ class Confined:
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def _await_hello(self) -> None:
+        """Wait for the first reply; raise if the process does not start, or strict isolation lacks a layer."""
         if self._layers is not None:
             return
         try:
@@ -150,6 +151,7 @@ class Confined:
         return self._exactly(length, until)
 
     def _exactly(self, count: int, until: float) -> bytes:
+        """The next ``count`` bytes. Raises TimeoutError past ``until``, ConnectionResetError if the process ended."""
         data = bytearray()
         while len(data) < count:
             left = until - time.monotonic()
@@ -163,6 +165,7 @@ class Confined:
         return bytes(data)
 
     def _ending(self) -> str:
+        """End the process, and return in words how it ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
         code = self._process.poll()
@@ -172,7 +175,7 @@ class Confined:
         return ending_in_words(128 - code if code > 128 else code)
 
 
-def _started(module: str, policy: Policy, connection: int, leash: int) -> subprocess.Popen[bytes]:
+def _start(module: str, policy: Policy, connection: int, leash: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", "torchstone.isolation.confined_process"]
     return subprocess.Popen(
         [*command, str(connection), str(leash), encode(policy).decode(), module],
@@ -187,6 +190,6 @@ def _started(module: str, policy: Policy, connection: int, leash: int) -> subpro
 
 
 def exit_code_of(wait_status: int) -> int:
-    """The exit code by which a process says how its child ended: 128 and the signal's number for a signal."""
+    """The exit code that reports how a child ended: its own exit code, or 128 plus the number of a signal."""
     code = os.waitstatus_to_exitcode(wait_status)
     return 128 - code if code < 0 else code

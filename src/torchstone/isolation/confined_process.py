@@ -1,8 +1,8 @@
 """The sandboxed process for third-party files: enters the sandbox, then answers requests of its parent.
 
-The parent's end is ``confined_handle.py``. The module that serves is imported before the sandbox is closed, so that its
-imports need no rights inside. A warden, process 1 of the sandbox, ends everything as soon as the parent closes a pipe,
-the leash.
+The parent's end is ``confined_handle.py``. The module that answers is imported before the sandbox is closed, so that
+its imports need no rights inside. A warden, process 1 of the sandbox, ends all its processes as soon as the parent
+closes a pipe, the leash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Serve = Callable[[socket.socket], None]
 
 def main() -> None:
     """``python -m torchstone.isolation.confined_process CONNECTION LEASH POLICY MODULE``."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command line handles Ctrl-C
     connection, leash = int(sys.argv[1]), int(sys.argv[2])
     cell = sandbox.Cell(decode(sys.argv[3].encode(), sandbox.Policy))
     serve: Serve = importlib.import_module(sys.argv[4]).serve
@@ -36,14 +36,14 @@ def main() -> None:
     sandbox.separate(cell)
     warden = os.fork()
     if warden == 0:
-        in_child(lambda: _guard(cell, readable, connection, leash, serve))
+        in_child(lambda: _run_warden(cell, readable, connection, leash, serve))
     os.close(connection)
     _, status = os.waitpid(warden, 0)
     os._exit(exit_code_of(status))
 
 
-def _guard(cell: sandbox.Cell, readable: tuple[str, ...], connection: int, leash: int, serve: Serve) -> None:
-    """The warden: build the view, fork the process that serves, wait for its end or for the parent to let go."""
+def _run_warden(cell: sandbox.Cell, readable: tuple[str, ...], connection: int, leash: int, serve: Serve) -> None:
+    """Build the file view, fork the process that answers, and wait until it ends or the parent closes the leash."""
     os.setsid()
     wake_read, wake_write = watch_children()
     linux_calls.adopt_orphans()
@@ -62,6 +62,7 @@ def _guard(cell: sandbox.Cell, readable: tuple[str, ...], connection: int, leash
 
 
 def _serve(cell: sandbox.Cell, readable: tuple[str, ...], connection: int, serve: Serve) -> None:
+    """Close the sandbox, report its layers, and answer requests until the parent closes the connection."""
     sandbox.close_doors(cell, readable)
     _use_scratch(Path(cell.scratch))
     ours = socket.socket(fileno=connection)
@@ -71,7 +72,7 @@ def _serve(cell: sandbox.Cell, readable: tuple[str, ...], connection: int, serve
 
 
 def _use_scratch(scratch: Path) -> None:
-    """Libraries keep their files in the scratch folder."""
+    """Make libraries keep their files in the scratch folder."""
     os.chdir(scratch)
     temporary = str(scratch / "tmp")
     os.environ.update(HOME=str(scratch), USER="problem", TMPDIR=temporary, XDG_CACHE_HOME=str(scratch / "cache"))

@@ -1,4 +1,4 @@
-"""Finds out which sandbox layers this machine allows, by building a sandbox in which nothing runs."""
+"""Finds out which sandbox layers this machine allows, by starting a sandboxed process that does nothing."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from torchstone.isolation.confined_handle import Confined
 from torchstone.schema import IsolationLevel, Layer
 
 _MEMORY_BYTES = 1 << 30
+"""Memory limit of the sandboxed process."""
 
 
 def serve(connection: socket.socket) -> None:
-    """Nothing, until the caller is gone."""
+    """Do nothing until the caller closes the connection."""
     with contextlib.suppress(OSError):
         connection.recv(1)
 
 
 @cache
 def layers_here(device_type: str = "cpu", isolation: IsolationLevel = "best") -> tuple[Layer, ...]:
-    """The layers with what each does here; none if no sandbox can be closed. Takes about half a second, once."""
+    """The layers with what each does here; empty if no sandbox can be built. The first call takes half a second."""
     if isolation == "none":
         return ()
     try:

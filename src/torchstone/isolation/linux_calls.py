@@ -1,7 +1,7 @@
 """Linux system calls that Python lacks: namespaces, mounts, Landlock, seccomp, capabilities, ptrace, others' memory.
 
-Thin and without policy: nearly every function is one system call that raises ``OSError`` when the kernel refuses.
-``sandbox.py`` builds the sandbox with them; the judge freezes workers and reads their memory with others.
+Nearly every function makes one system call, and raises ``OSError`` if the kernel refuses it. ``sandbox.py`` builds the
+sandbox with some of them. The judge uses others to freeze workers and read their memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _number(table: dict[str, int], name: str) -> int:
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces named by the flags for new, empty ones."""
+    """Enter new, empty namespaces of the kinds that the flags name."""
     _call("unshare", _libc.unshare(ctypes.c_int(flags)))
 
 
@@ -85,7 +85,7 @@ def unmount(target: str, flags: int = 0) -> None:
 
 
 def make_read_only(target: str) -> None:
-    """The mount at the target and every mount below it: read-only, no set-uid. Keeps the flags that are locked."""
+    """Make the mount at the target and every mount below it read-only, without set-uid. Keeps flags that are locked."""
     attributes = ctypes.create_string_buffer(struct.pack("QQQQ", _MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID, 0, 0, 0))
     result = _libc.syscall(
         _SYS_MOUNT_SETATTR,
@@ -99,7 +99,7 @@ def make_read_only(target: str) -> None:
 
 
 def change_root(new_root: str) -> None:
-    """Make the folder the root of this mount namespace; what was there before can no longer be reached."""
+    """Make the folder the root of this mount namespace. The earlier root can no longer be reached."""
     os.chdir(new_root)
     _call("pivot_root", _libc.syscall(_number(_SYS_PIVOT_ROOT, "pivot_root"), b".", b"."))
     unmount(".", MNT_DETACH)
@@ -107,10 +107,10 @@ def change_root(new_root: str) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have malloc keep what is freed instead of giving it back to the kernel.
+    """Make malloc keep freed memory instead of returning it to the kernel.
 
     Otherwise a large result may cost page faults at every call, depending on what else lies on the heap of the process.
-    Then the same kernel is three times slower in one worker than in another. Inherited by forks.
+    Then the same kernel is three times slower in one worker than in another. Forks inherit the setting.
     """
     trim_threshold, map_threshold = -1, -3
     _libc.mallopt(trim_threshold, 1 << 30)
@@ -118,7 +118,8 @@ def keep_freed_memory() -> None:
 
 
 VectorCall = Callable[[int, int, int, int], int]
-"""Process, addresses of two arrays of ``struct iovec`` (here, there), their length -> bytes moved."""
+"""Takes a pid, the addresses of two arrays of ``struct iovec`` (in this process, in the other one), and their length.
+Returns the number of copied bytes."""
 
 
 def process_vm_readv(pid: int, here: int, there: int, count: int) -> int:
@@ -140,13 +141,13 @@ def _move_memory(name: str, pid: int, here: int, there: int, count: int) -> int:
 
 
 def trace(thread: int) -> None:
-    """Become the tracer of a thread. It goes on as before, until it is interrupted."""
+    """Become the tracer of a thread. The thread runs on until it is interrupted."""
     seize = 0x4206
     _ptrace("PTRACE_SEIZE", seize, thread, 0)
 
 
 def interrupt(thread: int) -> None:
-    """Have a traced thread stop as soon as it leaves the kernel. No signal lets it go on: only its tracer does."""
+    """Make a traced thread stop as soon as it leaves the kernel. Only its tracer can resume it; no signal can."""
     interrupt_request = 0x4207
     _ptrace("PTRACE_INTERRUPT", interrupt_request, thread, 0)
 
@@ -154,7 +155,7 @@ def interrupt(thread: int) -> None:
 def stop_of(thread: int) -> int | None:
     """The signal that a traced thread was about to get when it stopped, 0 if none; None while it still runs.
 
-    Raises ``ProcessLookupError`` if it ended.
+    Raises ``ProcessLookupError`` if it has ended, which reaps it.
     """
     any_thread = 0x40000000
     pid, status = os.waitpid(thread, any_thread | os.WNOHANG)
@@ -167,7 +168,7 @@ def stop_of(thread: int) -> int | None:
 
 
 def untrace(thread: int, signal_number: int) -> None:
-    """Let a stopped thread go on, with the signal that it was about to get."""
+    """Resume a stopped thread, with the signal that it was about to get, and stop tracing it."""
     detach = 17
     _ptrace("PTRACE_DETACH", detach, thread, signal_number)
 
@@ -178,13 +179,13 @@ def _ptrace(name: str, request: int, thread: int, data: int) -> None:
 
 
 def timer() -> int:
-    """A descriptor that can be read when the time that was set last is over."""
+    """A timer's descriptor. Reading it blocks until the time of the last :func:`set_timer` is over."""
     monotonic, close_on_exec = 1, 0o2000000
     return _call("timerfd_create", _libc.timerfd_create(monotonic, close_on_exec))
 
 
 def set_timer(descriptor: int, seconds: float) -> None:
-    """From now; 0: never."""
+    """Make the timer's descriptor readable after this time; 0: never."""
     whole = int(seconds)
     _call(
         "timerfd_settime",
@@ -197,12 +198,12 @@ def _prctl(name: str, option: int, value: int) -> None:
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Get this signal when the parent ends. Cleared by a change of uid, so set it after."""
+    """Request this signal for the parent's end. A change of uid clears this, so call it afterwards."""
     _prctl("prctl PDEATHSIG", _PR_SET_PDEATHSIG, signal_number)
 
 
 def set_dumpable(allowed: bool) -> None:
-    """Whether processes of the same uid may look into this one."""
+    """Allow or forbid processes of the same uid to trace this one or read its memory."""
     _prctl("prctl DUMPABLE", _PR_SET_DUMPABLE, int(allowed))
 
 
@@ -212,27 +213,27 @@ def adopt_orphans() -> None:
 
 
 def no_new_privileges() -> None:
-    """Set-uid programs and file capabilities give nothing from now on."""
+    """Make set-uid programs and file capabilities ineffective from now on."""
     _prctl("prctl NO_NEW_PRIVS", _PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_capabilities() -> None:
-    """Give up every capability, in this process and for whatever it starts."""
+    """Give up every capability, in this process and all that it starts."""
     for capability in range(64):
         if _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) != 0:
-            break  # past the last one the kernel knows, or not permitted: the sets below are cleared all the same
+            break  # beyond the kernel's last one, or not permitted: the sets below are cleared in any case
     header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
     nothing = ctypes.create_string_buffer(24)
     _call("capset", _libc.syscall(_number(_SYS_CAPSET, "capset"), header, nothing))
 
 
 def landlock_version() -> int:
-    """The Landlock ABI of this kernel; 0 where there is none."""
+    """The Landlock ABI of this kernel; 0: none."""
     return max(0, int(_libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))))
 
 
 def landlock_ruleset(files: int, network: int, scopes: int) -> int:
-    """A rule set that handles these rights; returns its descriptor. Rights that the ABI lacks must be left out."""
+    """Create a rule set that restricts these rights; return its descriptor. The ABI must have all of them."""
     version = landlock_version()
     size = 8 if version < 4 else 16 if version < 6 else 24
     attributes = ctypes.create_string_buffer(struct.pack("QQQ", files, network, scopes))
@@ -248,7 +249,7 @@ def landlock_allow(ruleset: int, path_descriptor: int, rights: int) -> None:
 
 
 def landlock_enforce(ruleset: int) -> None:
-    """From now on this thread and all it starts live by the rule set."""
+    """Restrict this thread and all that it starts to the rule set."""
     result = _libc.syscall(_SYS_LANDLOCK_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint(0))
     _call("landlock_restrict_self", result)
 

@@ -1,19 +1,19 @@
 """Builds the sandbox that separates a candidate from the machine.
 
-Three steps, each taken by another process on the way to a worker (see ``zygote.py``):
+Three steps, each made by another process on the way to a worker (see ``zygote.py``):
 
 1. :func:`separate`: new namespaces for processes, mounts, network, IPC and host name (by root, or through a
-   user namespace where that is allowed to anyone);
-2. :func:`build_view`: a new root that holds the system and Python read-only, the device files, a private
-   ``/proc`` and a private scratch folder of bounded size. Other files have no name in it;
+   user namespace if every user may create one);
+2. :func:`build_view`: a new root with the system and Python read-only, the device files, a private ``/proc`` and a
+   private scratch folder of bounded size. Other files cannot be reached;
 3. :func:`close_doors`: resource limits, another uid, no capabilities, Landlock, seccomp.
 
-Each layer that the machine refuses is left out and written down with the reason; what was in force is part of
-every record. Not defended against:
+A layer that the machine refuses is left out and noted with the reason. Every record lists the layers in force. The
+sandbox does not protect against:
 
 - bugs of the kernel and of the GPU driver;
-- what the device leaks between processes that share it (cache timing, uncleared memory);
-- whatever `isolation none` was asked to leave open.
+- leaks of the device between processes that share it (cache timing, uncleared memory);
+- anything, with `isolation none`.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from torchstone.schema import IsolationLevel, Layer, Limits
 SCRATCH_IN_VIEW = "/scratch"
 
 LAYERS = ("processes", "files", "network", "ipc", "uid", "capabilities", "landlock", "seccomp", "limits")
-"""Every layer, in the order in which they are reported. `strict` needs all of them."""
+"""All layers, in the order of reports. `strict` needs all of them."""
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys")
 _THREADS_PER_PROCESS = 4
-"""RLIMIT_NPROC counts threads too; the limit on processes proper is kept by the judge's watch."""
+"""Factor from processes to RLIMIT_NPROC, which counts threads too. The judge checks the limit on processes itself."""
 _DEVICE_FILES = ("null", "zero", "full", "random", "urandom")
 _GPU_DEVICE_PREFIXES = ("nvidia", "kfd", "dri")
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What the judge asks of a worker's sandbox."""
+    """What the judge requests for a worker's sandbox."""
 
     level: IsolationLevel
     limits: Limits
     device_type: str
     staging: str
-    """An empty folder of the judge's, where views are put together; private to it."""
+    """The judge's private, empty folder, in which file views are built."""
     cores: tuple[int, ...] = ()
     """The CPU cores that the worker is bound to; empty: all."""
     threads: int = 1
     device_at_start: bool = True
     few_queues: bool = False
-    """Open a device with few queues for work, in half the time: only two streams then run side by side."""
+    """Open a device with few work queues, in half the time. Then only two streams run concurrently."""
 
 
 class Cell:
-    """The sandbox of one worker while it is being built: which layers hold so far."""
+    """The sandbox of one worker while it is being built: which layers are in force so far."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -72,7 +72,7 @@ class Cell:
         self.own_processes = False
         self.own_mounts = False
         self.scratch = ""
-        # A uid of its own, so that the limit on processes counts this worker's alone.
+        # A separate uid, so that the limit on processes counts only those of this worker.
         self.uid = 1_000_000_000 + secrets.randbelow(1 << 24)
 
     @property
@@ -86,7 +86,7 @@ class Cell:
         self._found[name] = Layer(name, False, reason)
 
     def attempt(self, name: str, detail: str, step: Callable[[], None]) -> bool:
-        """Take a step; write down that the layer holds, or why it does not."""
+        """Make a step and note whether the layer is in force, with ``detail`` or the reason; return whether it is."""
         try:
             step()
         except OSError as error:
@@ -97,7 +97,7 @@ class Cell:
 
 
 def separate(cell: Cell) -> None:
-    """Step 1, by the process whose next child is the worker's warden."""
+    """Step 1: enter new namespaces. Called by the process whose next child is the worker's warden."""
     if cell.policy.level == "none":
         return
     wanted = (
@@ -134,7 +134,7 @@ def _map_user(uid: int, gid: int) -> None:
 
 
 def build_view(cell: Cell, readable: tuple[str, ...]) -> None:
-    """Step 2, by the warden (process 1 of the new pid namespace)."""
+    """Step 2: build the file view. Called by the warden (process 1 of the new pid namespace)."""
     if cell.own_mounts and cell.attempt(
         "files", "own root, read-only but scratch", lambda: _build_root(cell, readable)
     ):
@@ -143,13 +143,14 @@ def build_view(cell: Cell, readable: tuple[str, ...]) -> None:
     cell.scratch = str(Path(cell.policy.staging) / f"scratch-{secrets.token_hex(8)}")
     Path(cell.scratch).mkdir(mode=0o700)
     _prepare_scratch(cell.scratch)
-    # Its own only if the worker will have that uid: root without capabilities cannot enter another's folder.
+    # The worker owns its folder only if it will have that uid: root without capabilities cannot enter it otherwise.
     if os.geteuid() == 0 and cell.policy.level != "none" and _may_change_uid(cell):
         for folder in (cell.scratch, f"{cell.scratch}/tmp"):
             os.chown(folder, cell.uid, cell.uid)
 
 
 def _build_root(cell: Cell, readable: tuple[str, ...]) -> None:
+    """Mount a new root with the allowed files, and make it the root of this process."""
     root = str(Path(cell.policy.staging) / "root")
     os.makedirs(root, exist_ok=True)
     linux_calls.mount("none", "/", None, linux_calls.MS_REC | linux_calls.MS_PRIVATE)
@@ -158,7 +159,7 @@ def _build_root(cell: Cell, readable: tuple[str, ...]) -> None:
         _show(path, root)
     _show_devices(cell, root)
     _mount_proc(root)
-    # The scratch folder lives in memory: it vanishes with the namespace, and its size is the disk limit.
+    # The scratch folder is in memory: it ends with the namespace, and its size is the disk limit.
     owner = f"uid={cell.uid},gid={cell.uid}," if os.geteuid() == 0 and not cell.user_namespace else ""
     size = cell.policy.limits.scratch_bytes
     scratch = root + SCRATCH_IN_VIEW
@@ -166,7 +167,7 @@ def _build_root(cell: Cell, readable: tuple[str, ...]) -> None:
     flags = linux_calls.MS_NOSUID | linux_calls.MS_NODEV
     linux_calls.mount("tmpfs", scratch, "tmpfs", flags, f"{owner}size={size},nr_inodes=262144,mode=700")
     _prepare_scratch(scratch)
-    if not os.path.exists(f"{root}/tmp"):  # it does where Python itself is installed below /tmp
+    if not os.path.exists(f"{root}/tmp"):  # it exists if Python itself is installed below /tmp
         os.symlink(f"{SCRATCH_IN_VIEW}/tmp", f"{root}/tmp")
     if owner:
         os.chown(f"{scratch}/tmp", cell.uid, cell.uid)
@@ -186,7 +187,7 @@ def _without_nested(paths: tuple[str, ...]) -> list[str]:
 
 
 def _show(path: str, root: str) -> None:
-    """Give a path of the machine its name in the new root, read-only; links stay links."""
+    """Mount a path of the machine at the same path of the new root, read-only. Links stay links."""
     target = root + path
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if os.path.islink(path):
@@ -229,8 +230,8 @@ def _mount_proc(root: str) -> None:
     except OSError as error:
         if error.errno != errno.EPERM:
             raise
-        # Inside a container whose own /proc is partly masked, a fresh one is refused; the pid namespace still
-        # keeps signals and memory of others out of reach.
+        # Inside a container whose /proc is partly masked, the kernel refuses a new one. The pid namespace still
+        # protects other processes from signals and from reads of their memory.
         linux_calls.mount("/proc", f"{root}/proc", None, linux_calls.MS_BIND | linux_calls.MS_REC)
 
 
@@ -239,7 +240,7 @@ def _prepare_scratch(scratch: str) -> None:
 
 
 def close_doors(cell: Cell, readable: tuple[str, ...]) -> None:
-    """Step 3, by the worker itself, before it has seen any candidate code."""
+    """Step 3: restrict the process itself. Called by the worker before it loads candidate code."""
     policy = cell.policy
     if policy.cores:
         os.sched_setaffinity(0, policy.cores)
@@ -280,12 +281,12 @@ def _change_uid(cell: Cell) -> None:
 
 
 def _may_change_uid(cell: Cell) -> bool:
-    """Whether another uid still finds Python."""
+    """Whether a process with another uid can still read Python's files."""
     return cell.own_mounts or _readable_by_others()
 
 
 def _readable_by_others() -> bool:
-    """Whether a stranger can walk to Python's own files, step by step from the root."""
+    """Whether every folder from the root to Python's files may be entered by other users."""
     for start in {sys.prefix, sys.base_prefix, str(Path(__file__).parent)}:
         path = Path(start).resolve()
         if any(not folder.stat().st_mode & 0o001 for folder in (path, *path.parents)):
@@ -301,7 +302,7 @@ def _limit_resources(cell: Cell) -> None:
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_DATA, limits.memory_bytes),
     ]
-    # Counted per user: only safe where nobody else shares the worker's uid. The judge's watch counts as well.
+    # The kernel counts processes per user, so the limit needs a uid of the worker's own. The judge counts as well.
     if cell.user_namespace or os.geteuid() == cell.uid:
         table.append((resource.RLIMIT_NPROC, limits.processes * _THREADS_PER_PROCESS))
     for kind, value in table:
@@ -316,12 +317,12 @@ def _drop_privileges() -> None:
 
 
 def _prefer_for_oom() -> None:
-    """If memory runs out all the same, the kernel should take the worker, not the judge."""
+    """Make the kernel kill the worker, not the judge, if the machine runs out of memory."""
     with contextlib.suppress(OSError):  # a hint only; the memory limit is enforced elsewhere
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-# Landlock's file rights, by the ABI that brought them.
+# Landlock's file rights. A later ABI has more of them.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MODIFY_TREE = sum(1 << bit for bit in range(4, 13))
 _REFER, _TRUNCATE, _IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
@@ -329,6 +330,7 @@ _ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 
 
 def _enforce_landlock(cell: Cell, readable: tuple[str, ...], version: int) -> None:
+    """Restrict file, network and signal access by Landlock, as far as this ABI version can."""
     read = _EXECUTE | _READ_FILE | _READ_DIR
     write = _WRITE_FILE | _MODIFY_TREE
     write |= _REFER if version >= 2 else 0
@@ -336,16 +338,16 @@ def _enforce_landlock(cell: Cell, readable: tuple[str, ...], version: int) -> No
     device = _IOCTL_DEVICE if version >= 5 else 0
     ruleset = linux_calls.landlock_ruleset(
         read | write | device,
-        network=0b11 if version >= 4 else 0,  # bind and connect over TCP, neither ever allowed
-        scopes=0b11 if version >= 6 else 0,  # abstract Unix sockets and signals, only among the worker's own
+        network=0b11 if version >= 4 else 0,  # no bind and no connect over TCP
+        scopes=0b11 if version >= 6 else 0,  # abstract Unix sockets and signals only within the sandbox
     )
-    # With an own root everything that still has a name may be read; without one, only these folders.
+    # With a root of its own, the worker may read every file in it; without one, only these folders.
     readable_roots = ("/",) if cell.scratch == SCRATCH_IN_VIEW else (*_SYSTEM_FOLDERS, *readable, "/proc")
     for path in readable_roots:
         _allow(ruleset, path, read)
     _allow(ruleset, cell.scratch, read | write)
     _allow(ruleset, "/dev/shm", read | write if cell.scratch == SCRATCH_IN_VIEW else 0)
-    # CUDA writes to its own /proc entries while it starts; those of others are not writable for this uid.
+    # CUDA writes to the process's own /proc entries while it starts. This uid cannot write to those of others.
     _allow(ruleset, "/proc", read | write if cell.policy.device_type != "cpu" else read)
     for name in (*_DEVICE_FILES, *(n for n in os.listdir("/dev") if n.startswith(_GPU_DEVICE_PREFIXES))):
         _allow(ruleset, f"/dev/{name}", read | _WRITE_FILE | device)
@@ -364,7 +366,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def readable_paths() -> tuple[str, ...]:
-    """What Python needs to go on importing and kernels to compile: prefixes, packages, compilers, CUDA."""
+    """Paths that Python needs for imports, and kernels need to compile: prefixes, packages, compilers, CUDA."""
     here = Path(__file__).resolve().parents[1]
     candidates = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, str(here)}
     candidates |= {path for path in sys.path if path}

@@ -1,8 +1,8 @@
 """Builds and installs the seccomp filter: the system calls that a candidate may not make.
 
 The list names refused calls, not allowed ones. Kernels are arbitrary programs (compilers run inside them), and a list
-of allowed calls would break honest ones with every new libc. A refused call returns EPERM, so that a library that
-only tries goes on. Namespaces, Landlock and the uid are the main layers. This one closes ways around them: other
+of allowed calls would break honest ones with every new libc. A refused call returns EPERM, so that a library with a
+fallback continues. Namespaces, Landlock and the uid are the main layers. This one closes ways around them: other
 processes' memory, kernel interfaces with a history of bugs, new namespaces, priorities.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from torchstone.isolation import linux_calls
 
 _REFUSED = {
-    # name: (x86_64, aarch64); None where the architecture lacks it
+    # name: (x86_64, aarch64); None: the architecture has no such call
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -63,32 +63,32 @@ _REFUSED = {
     "adjtimex": (159, 171),
     "sethostname": (170, 161),
     "setdomainname": (171, 162),
-    # Filters stacked on the sandbox count in no limit, and the kernel frees them long after their owner has ended.
+    # Further filters count for no limit, and the kernel frees them long after their process has ended.
     "seccomp": (317, 277),
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),
     "landlock_restrict_self": (446, 446),
-    # Memory that belongs to no process, and is in no limit.
+    # Memory that belongs to no process, and counts for no limit.
     "shmget": (29, 194),
     "semget": (64, 190),
     "msgget": (68, 186),
     "mq_open": (240, 180),
-    # More cores or a higher priority than the reference had would be speed that was not earned.
+    # More cores or a higher priority than the reference has would make a kernel look faster.
     "sched_setaffinity": (203, 122),
     "sched_setscheduler": (144, 119),
     "sched_setattr": (314, 274),
     "setpriority": (141, 140),
 }
 _REFUSED_WITH = {
-    # name: (x86_64, aarch64), which argument, and its values that are refused
-    # Larger pages, or holes that read as zeros, in memory that the judge has laid out alike for all parties.
+    # name: (x86_64, aarch64), index of an argument, and its refused values
+    # Larger pages, or holes that read as zeros, in memory that the judge provides in the same way for all parties.
     "madvise": ((28, 233), 2, (9, 14, 25)),  # MADV_REMOVE, MADV_HUGEPAGE, MADV_COLLAPSE
-    # Filters, as by seccomp; a core to itself, with nobody on its sibling.
+    # Filters, as by seccomp; a core whose sibling thread runs nothing else.
     "prctl": ((157, 167), 0, (22, 62)),  # PR_SET_SECCOMP, PR_SCHED_CORE
 }
 _FALLOCATE = (285, 47)
 _MORE_THAN_ALLOCATING = 0xFFFFFFFE
-"""Flags of fallocate but for "keep the size": holes, too, are made with it."""
+"""All flags of fallocate except "keep the size". One of them makes holes."""
 _SOCKET = (41, 198)
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
@@ -100,7 +100,7 @@ _LOAD_NUMBER, _LOAD_ARCH, _LOAD_ARG0 = 0, 4, 16
 _ARGUMENT_BYTES = 8
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050000 | 1  # EPERM
-_NO_SUCH_CALL = 0x00050000 | 38  # ENOSYS: libc then falls back to clone(2), whose flags can be read
+_NO_SUCH_CALL = 0x00050000 | 38  # ENOSYS: libc falls back to clone(2), whose flags a filter can read
 
 
 def _load(offset: int) -> bytes:
@@ -124,7 +124,7 @@ def _answer(action: int) -> bytes:
 
 
 def _refused_with(number: int, argument: int, values: Sequence[int]) -> list[bytes]:
-    """Refuse a call if its argument has one of these values; its lower half tells, as the kernel takes an int."""
+    """Refuse a call if an argument has one of these values. Compares the lower 32 bits: the kernel takes an int."""
     return [
         _jump_equal(number, 0, 2 + 2 * len(values)),
         _load(_LOAD_ARG0 + _ARGUMENT_BYTES * argument),
@@ -134,6 +134,7 @@ def _refused_with(number: int, argument: int, values: Sequence[int]) -> list[byt
 
 
 def _refused_with_bits(number: int, argument: int, mask: int) -> list[bytes]:
+    """Refuse a call if an argument has any of the bits of the mask."""
     return [
         _jump_equal(number, 0, 4),
         _load(_LOAD_ARG0 + _ARGUMENT_BYTES * argument),
@@ -151,10 +152,10 @@ def program(machine: str) -> bytes:
     code = [
         _load(_LOAD_ARCH),
         _jump_equal(_AUDIT_ARCH[machine], 1, 0),
-        _answer(_REFUSE),  # another architecture's table (32-bit calls) would mean other numbers
+        _answer(_REFUSE),  # calls of another architecture (32 bit) have other numbers
         _load(_LOAD_NUMBER),
         _jump_at_least(0x40000000, 0, 1),
-        _answer(_REFUSE),  # the x32 table, likewise
+        _answer(_REFUSE),  # calls of x32 have other numbers, too
     ]
     for numbers in _REFUSED.values():
         number = numbers[column]
@@ -176,9 +177,9 @@ def program(machine: str) -> bytes:
 
 
 def refusing(machine: str, names: Sequence[str], *, namespaces: bool) -> bytes:
-    """A program that refuses these calls alone, and new namespaces: what a plain container or gVisor may do to us.
+    """A program that refuses only these calls, and new namespaces on request, as a plain container or gVisor may.
 
-    To test Torchstone under it.
+    Used to test Torchstone under such restrictions.
     """
     column = 0 if machine == "x86_64" else 1
     code = [_load(_LOAD_NUMBER)]
@@ -192,5 +193,5 @@ def refusing(machine: str, names: Sequence[str], *, namespaces: bool) -> bytes:
 
 
 def install() -> None:
-    """Put the filter in force. Needs no_new_privs or CAP_SYS_ADMIN."""
+    """Install the filter. Needs no_new_privs or CAP_SYS_ADMIN."""
     linux_calls.seccomp_filter(program(platform.machine()))

@@ -1,6 +1,6 @@
 """Processes: asks child processes with deadlines, kills them with all they started, reserves memory between processes.
 
-For the user's own trusted code, without a sandbox. Workers, which run untrusted kernels, use the keeper, too.
+For the user's own trusted code, without a sandbox. Workers, which run untrusted kernels, use the functions of `keeper`.
 """
 
 from torchstone.processes.bounded_log import BoundedLog

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 FILE_BYTES = 1 << 20
-"""Most bytes of the file, the tail at its end not counted: enough to read, and hundreds of logs fit on any disk."""
+"""Most bytes of the file, without the tail at its end: enough to read, and hundreds of logs fit on any disk."""
 TAIL_BYTES = 1 << 14
+"""Most bytes of the tail that is kept in memory."""
 
 
 class BoundedLog:
-    """Takes any amount of output. The file is created with the first byte."""
+    """Accepts any amount of output and keeps a bounded part. The file is created with the first byte."""
 
     def __init__(self, path: Path | None = None, file_bytes: int = FILE_BYTES, tail_bytes: int = TAIL_BYTES) -> None:
         self._path = path
@@ -24,18 +25,18 @@ class BoundedLog:
     def write(self, data: bytes) -> None:
         if not data:
             return
-        room = self._file_bytes - self.total_bytes
-        if room > 0 and self._path is not None:
+        left_bytes = self._file_bytes - self.total_bytes
+        if left_bytes > 0 and self._path is not None:
             if self._file is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = self._path.open("wb")
-            self._file.write(data[:room])
+            self._file.write(data[:left_bytes])
         self.total_bytes += len(data)
         self._tail += data
         del self._tail[: -self._tail_bytes]
 
     def close(self) -> None:
-        """If the file does not hold everything, append how many bytes are missing, and the tail."""
+        """Close the file. If it lacks output, first append how many bytes exceeded its limit, and the tail."""
         if self._file is None:
             return
         missing = self.total_bytes - self._file_bytes

@@ -1,6 +1,6 @@
 """Sends requests to a child process and waits for replies with a deadline, reports how it ended, and kills it.
 
-Nothing here waits without a deadline. The process's output goes to a log, never among the replies.
+Every wait has a deadline. The process's output goes to a log, separate from the replies.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from torchstone.processes.bounded_log import BoundedLog
 from torchstone.processes.msgpack_framing import frame, take
 
 STATUS = struct.Struct("<i")
-"""The keeper (see `keeper`) first writes its own pid, and in the end the wait status of the process."""
+"""Format of what the keeper (see `keeper`) writes: first its own pid, at the end the wait status of the process."""
 PIPE_BYTES = 1 << 20
-_LOG_READS = 16
-"""Reads of the log at a time: a process that prints without end must not keep its parent from checking deadlines."""
+_MOST_LOG_READS = 16
+"""Most reads of the log in a row: a process that prints without end must not delay its parent's deadline checks."""
 _WATCH_SECONDS = 0.1
+"""Time between two calls of ``watch``."""
 _GONE_SECONDS = 30.0
-"""The system can take seconds to free the memory of a killed process, above all that of a device."""
+"""Longest wait for the end of a killed process: the system can take seconds to free memory, most of all a device's."""
 
 T = TypeVar("T")
 
 
 class ChildEndedError(Exception):
-    """The process is gone; the message says how it ended."""
+    """The process has ended; the message says how."""
 
 
 class ReplyTimeoutError(Exception):
-    """No reply before the deadline."""
+    """There was no reply before the deadline."""
 
 
 class Ends(NamedTuple):
@@ -50,10 +51,10 @@ class Ends(NamedTuple):
 
 
 class ChildProcess:
-    """One process, from its start to its end. Not for several threads at once."""
+    """Handle on one process, from its start to its end. It must not be used by several threads at once."""
 
     def __init__(self, ends: Ends, log: BoundedLog, watch: Callable[[int], None] | None = None) -> None:
-        """``watch`` is called with the keeper's pid while a reply is waited for; it may raise."""
+        """``watch`` is called repeatedly with the keeper's pid while the parent waits for a reply; it may raise."""
         self._ends = ends
         self.log = log
         self._watch = watch
@@ -70,7 +71,10 @@ class ChildProcess:
             self._poll.register(descriptor, select.POLLIN | select.POLLHUP)
 
     def wait_until_born(self, deadline: float) -> bool:
-        """Whether its keeper has started by the deadline. This wait does not count against the first request."""
+        """Wait until the keeper has started; return whether it did by the deadline.
+
+        With this wait, the start does not take time from the first request's deadline.
+        """
         while self.keeper_pid is None and not self._gone and time.monotonic() < deadline:
             self._poll.poll(100)
             self._read_available()
@@ -86,7 +90,7 @@ class ChildProcess:
         return self._reply(kind, deadline)
 
     def end(self) -> None:
-        """End the process and everything that it started, and wait until it is gone. Once is enough."""
+        """End the process and all that it started, and wait for their end. Further calls do nothing."""
         if self._closed:
             return
         self._closed = True
@@ -117,7 +121,7 @@ class ChildProcess:
                 if time.monotonic() >= deadline:
                     raise ReplyTimeoutError from None
                 select.select([], [self._ends.requests], [], _WATCH_SECONDS)
-                self._drain_log(_LOG_READS)
+                self._drain_log(_MOST_LOG_READS)
 
     def _reply(self, kind: type[T], deadline: float) -> T:
         watch_again = time.monotonic() + _WATCH_SECONDS
@@ -138,10 +142,10 @@ class ChildProcess:
                     self._watch(self.keeper_pid)
 
     def _read_available(self) -> None:
-        self._drain_log(_LOG_READS)
+        self._drain_log(_MOST_LOG_READS)
         while data := self._read(self._ends.replies):
             self._replies += data
-        # After the replies: a process that answers and ends has answered.
+        # Read after the replies: the reply of a process that then ends still counts.
         while (data := self._read(self._ends.status)) is not None:
             if not data:
                 self._gone = True
@@ -151,6 +155,7 @@ class ChildProcess:
             self._take_status()
 
     def _take_status(self) -> None:
+        """Decode the keeper's pid and the wait status of the process."""
         while len(self._status) >= STATUS.size:
             (number,) = STATUS.unpack(self._status[: STATUS.size])
             del self._status[: STATUS.size]
@@ -173,7 +178,7 @@ class ChildProcess:
             self.log.write(data)
 
     def _read(self, descriptor: int) -> bytes | None:
-        """What is there; empty at the end, None if there is nothing now."""
+        """The bytes that can be read now; empty at the end of the file, None if there are none yet."""
         try:
             data = os.read(descriptor, PIPE_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -190,7 +195,7 @@ class ChildProcess:
 
 
 def ending_in_words(exit_code: int) -> str:
-    """How a process ended, from its exit code as `subprocess` tells it: negative for a signal."""
+    """How a process ended, in words. ``exit_code`` is that of `subprocess`: negative for a signal."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     try:

@@ -1,8 +1,8 @@
 """Functions for keepers: processes between a parent and a child that runs code, which kill all that the child started.
 
 A keeper reports to the parent how the child ended. It adopts orphans, so it finds processes that the code started in
-other sessions. The parent holds one end of a pipe, the leash. When that closes, because the parent lets go or is
-killed, the keeper kills everything below it. Each kind of keeper has its own module (``zygote``,
+other sessions. The parent holds one end of a pipe, the leash. When that end closes, because the parent closes it or is
+killed, the keeper kills all its descendants. Each kind of keeper has its own module (``zygote``,
 ``fork_server_process``, ``confined_process``).
 """
 
@@ -21,14 +21,14 @@ def in_child(body: Callable[[], object]) -> NoReturn:
     """Run the body of a forked process; it must never return into the code that forked."""
     try:
         body()
-    except BaseException:  # noqa: BLE001 - whatever it was, this process must end here and say so
+    except BaseException:  # noqa: BLE001 - this process must print any error and end here
         sys.excepthook(*sys.exc_info())
         os._exit(70)
     os._exit(0)
 
 
 def watch_children() -> tuple[int, int]:
-    """Have SIGCHLD write to a pipe, for `wait_for_end`: its two ends. A forked child closes both."""
+    """Make SIGCHLD write to a pipe, for `wait_for_end`. Returns both ends, which a forked child must close."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -37,7 +37,7 @@ def watch_children() -> tuple[int, int]:
 
 
 def forget_children(*descriptors: int) -> None:
-    """In a forked child: handle SIGCHLD as usual, and close what only the keeper needs."""
+    """Reset SIGCHLD in a forked child, and close descriptors that only the keeper needs."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for descriptor in descriptors:
@@ -45,7 +45,7 @@ def forget_children(*descriptors: int) -> None:
 
 
 def wait_for_end(child: int, leash: int, wake_read: int) -> int | None:
-    """The wait status of the child; None if the parent let go first. Adopted orphans are reaped meanwhile."""
+    """Wait until the child ends, and return its wait status; None: the leash closed first. Reaps adopted orphans."""
     poll = select.poll()
     poll.register(leash, select.POLLIN | select.POLLHUP)
     poll.register(wake_read, select.POLLIN)
@@ -65,7 +65,7 @@ def wait_for_end(child: int, leash: int, wake_read: int) -> int | None:
 
 
 def kill_descendants() -> None:
-    """Without a pid namespace: kill child after child, orphans included, until none is left."""
+    """Kill all descendants without a pid namespace: kill children, adopted orphans included, until none is left."""
     while True:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             children = [int(pid) for pid in file.read().split()]

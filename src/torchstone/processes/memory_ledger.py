@@ -1,15 +1,15 @@
 """Reserves device or host memory in a ledger, so that processes of this machine that need much of it take turns.
 
-A process reserves what it needs before it takes it, and waits until that fits beside the reservations of others. The
-ledger counts reservations, not memory. Three rules keep it free of deadlocks and fair:
+A process reserves memory before it allocates it, and waits until the reservation fits beside those of other processes.
+The ledger counts reservations, not memory. Three rules prevent deadlocks and make it fair:
 
-- A reservation is granted as a whole, in the order in which processes asked. A large one is not overtaken.
-- Nobody waits for memory while holding a reservation. It may be enlarged only if that fits at once.
-- While no other reservation is granted, the first in line is granted, whatever its size. Its caller must check whether
-  it fits.
+- A reservation is granted as a whole, in the order of requests. Smaller ones do not overtake a large one.
+- No process waits for memory while it holds a reservation. It may enlarge its reservation only if that fits at once.
+- If no other reservation is granted, the first waiting one is granted, even if it is larger than the capacity. Its
+  caller must check whether it fits.
 
-The file has a line of fixed length for each reservation. A process writes one line at a time, under a lock (``flock``),
-so that a killed process leaves no half-written line. Lines of processes that have ended are reused.
+The ledger is a file with a line of fixed length for each reservation. A process writes one line at a time, under a lock
+(``flock``), so that a killed process leaves no half-written line. Lines of processes that have ended are reused.
 """
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from typing import NamedTuple
 from torchstone.processes.free_memory import usable_host_bytes
 
 _SHARED_FOLDER = Path("/tmp/torchstone-lanes")
-"""Not TMPDIR, which differs between users and jobs: all of them must meet in one place."""
+"""Folder of the ledgers. Not TMPDIR, which differs between users and jobs: all must use the same file."""
 _LINE_BYTES = 128
-"""Divides the size of a page: no line crosses a page boundary, so none is ever half written."""
+"""Length of a line. It divides the size of a page, so that no line crosses a page boundary or is half written."""
 _LOOK_SECONDS = 0.05
-_PARTS_LEFT = 8
+"""Time between two checks whether a waiting reservation can be granted."""
+_UNRESERVED_PARTS = 8
 """One eighth of a device's memory is never reserved: it is for contexts of processes, and for small allocations that
 need no reservation."""
 _SMALL_PARTS = 64
-"""A process may take 1/64 of a memory without a reservation."""
+"""A process may allocate 1/64 of a memory without a reservation."""
 
 
 def small_bytes(total_bytes: int) -> int:
-    """What a process may take of a memory of this size without a reservation."""
+    """Bytes of a memory of this size that a process may allocate without a reservation."""
     return total_bytes // _SMALL_PARTS
 
 
 def device_capacity(total_bytes: int) -> int:
-    """How much of a device's memory can be reserved."""
-    return total_bytes - total_bytes // _PARTS_LEFT
+    """Bytes of a device's memory that can be reserved."""
+    return total_bytes - total_bytes // _UNRESERVED_PARTS
 
 
 def device_ledger(device_name: str, total_bytes: int) -> MemoryLedger:
-    """The ledger of a device, under a name that is the same in every process of this machine."""
+    """The ledger of a device. ``device_name`` must be the same in every process of this machine."""
     return MemoryLedger(device_name, lambda: device_capacity(total_bytes))
 
 
 def host_ledger() -> MemoryLedger:
-    """The ledger of the host's memory. Its capacity is a share of what is free now."""
+    """The ledger of the host's memory. Its capacity is a share of the memory that is free at the time."""
     return MemoryLedger("host", usable_host_bytes)
 
 
@@ -61,12 +62,12 @@ class _Line(NamedTuple):
     """One reservation, granted or waiting."""
 
     place: int
-    """Which line of the file it is."""
+    """Number of the line in the file."""
     ticket: int
-    """Grows with every reservation: the lower one was first."""
+    """Number that grows with every reservation: a lower one was requested earlier."""
     pid: int
     started: int
-    """When the process started: another process may get the same pid later."""
+    """When the process started, because another process may get the same pid later."""
     is_granted: bool
     size_bytes: int
 
@@ -84,15 +85,15 @@ class _Table:
         data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         found = [_line(place, data) for place in range(len(data) // _LINE_BYTES)]
         self.lines = [line for line in found if line is not None and _is_alive(line.pid, line.started)]
-        """Of processes that are alive."""
+        """Lines of processes that are alive."""
 
     def find(self, ticket: int) -> _Line | None:
-        """A line of this process."""
+        """This process's line with this ticket; None: there is none."""
         mine = (line for line in self.lines if line.pid == os.getpid())
         return next((line for line in mine if line.ticket == ticket), None)
 
     def enter(self, size_bytes: int, *, is_granted: bool) -> int:
-        """Write a new line for this process, and give its ticket."""
+        """Write a new line for this process, and return its ticket."""
         taken = {line.place for line in self.lines}
         place = next(place for place in range(len(taken) + 1) if place not in taken)
         ticket = 1 + max((line.ticket for line in self.lines), default=0)
@@ -107,7 +108,7 @@ class _Table:
 
 
 def _line(place: int, data: bytes) -> _Line | None:
-    """The reservation at this place; None: the line is free."""
+    """The reservation in this line of the file; None: the line is free."""
     try:
         words = data[place * _LINE_BYTES : (place + 1) * _LINE_BYTES].split()
         ticket, pid, started, is_granted, size_bytes = map(int, words)
@@ -117,7 +118,7 @@ def _line(place: int, data: bytes) -> _Line | None:
 
 
 class Reservation:
-    """Memory that a process has reserved, until it releases it or ends."""
+    """A process's reservation of memory. It lasts until the process releases it or ends."""
 
     def __init__(self, ledger: MemoryLedger, ticket: int, size_bytes: int) -> None:
         self._ledger, self._ticket = ledger, ticket
@@ -125,14 +126,14 @@ class Reservation:
         self._is_over = False
 
     def enlarge(self, size_bytes: int) -> bool:
-        """Reserve this much if that is possible at once; whether it is reserved now."""
+        """Enlarge the reservation to this size if that is possible at once; return whether it has this size now."""
         if size_bytes > self.size_bytes and not self._ledger.enlarge(self._ticket, size_bytes):
             return False
         self.size_bytes = max(size_bytes, self.size_bytes)
         return True
 
     def release(self) -> None:
-        """Give up the reservation: the memory has been freed. A second call does nothing."""
+        """End the reservation, after the memory was freed. A second call does nothing."""
         if not self._is_over:
             self._is_over = True
             self._ledger.erase(self._ticket)
@@ -145,24 +146,25 @@ class Reservation:
 
 
 class MemoryLedger:
-    """The ledger of one memory, named the same in every process of this machine."""
+    """The ledger of one memory. Its name must be the same in every process of this machine."""
 
     def __init__(self, name: str, capacity: Callable[[], int], folder: Path | None = None) -> None:
-        """``capacity``: how much can be reserved in all at this moment."""
+        """``capacity``: returns how many bytes can be reserved in all at this moment."""
         self._folder = folder or _SHARED_FOLDER
         self._path = self._folder / f"{name}.memory"
         self._capacity = capacity
 
     def reserve(self, size_bytes: int, gives_up: Callable[[], bool] = lambda: False) -> Reservation | None:
-        """Wait until this much can be reserved. None: the caller gave up. It must hold no reservation, nor anything
-        that another process may want before it releases its own.
+        """Wait until this many bytes can be reserved. None: ``gives_up`` returned True before that.
+
+        The caller must hold no reservation, and nothing else that another process may need before it releases its own.
         """
         with self._locked() as table:
             ticket = table.enter(size_bytes, is_granted=False)
         try:
             while not gives_up():
                 with self._locked() as table:
-                    if table.find(ticket) is None:  # somebody removed the file
+                    if table.find(ticket) is None:  # the file was removed
                         ticket = table.enter(size_bytes, is_granted=False)
                     elif self._grant(table, ticket):
                         return Reservation(self, ticket, size_bytes)
@@ -174,7 +176,7 @@ class MemoryLedger:
         return None
 
     def try_reserve(self, size_bytes: int) -> Reservation | None:
-        """The same without waiting. None: others hold too much, or wait already."""
+        """Reserve without waiting. None: others hold too much, or wait already."""
         with self._locked() as table:
             if not self._fits(table, None, size_bytes) or any(not line.is_granted for line in table.lines):
                 return None
@@ -182,12 +184,12 @@ class MemoryLedger:
         return Reservation(self, ticket, size_bytes)
 
     def is_wanted(self) -> bool:
-        """Whether somebody waits for memory."""
+        """Whether a process waits for memory."""
         with self._locked() as table:
             return any(not line.is_granted for line in table.lines)
 
     def enlarge(self, ticket: int, size_bytes: int) -> bool:
-        """Used by :class:`Reservation`. Whether the size was granted."""
+        """Enlarge a reservation to this size, for :class:`Reservation`; return whether that was granted."""
         with self._locked() as table:
             line = table.find(ticket)
             if line is None or not self._fits(table, ticket, size_bytes):
@@ -196,14 +198,14 @@ class MemoryLedger:
         return True
 
     def erase(self, ticket: int) -> None:
-        """Used by :class:`Reservation`. Free the line."""
+        """Free the line of a reservation, for :class:`Reservation`."""
         with self._locked() as table:
             line = table.find(ticket)
             if line is not None:
                 table.erase(line)
 
     def _grant(self, table: _Table, ticket: int) -> bool:
-        """Whether a reservation that waits is granted now."""
+        """Grant a waiting reservation if it is the first one and fits; return whether it was granted."""
         line = table.find(ticket)
         is_first = all(other.is_granted or other.ticket >= ticket for other in table.lines)
         if line is None or not is_first or not self._fits(table, ticket, line.size_bytes):
@@ -212,6 +214,7 @@ class MemoryLedger:
         return True
 
     def _fits(self, table: _Table, ticket: int | None, size_bytes: int) -> bool:
+        """Whether the size fits beside the other granted reservations. Any size fits if there is no other."""
         others = sum(line.size_bytes for line in table.lines if line.is_granted and line.ticket != ticket)
         return others == 0 or others + size_bytes <= self._capacity()
 
@@ -236,7 +239,7 @@ def _opened(folder: Path, path: Path) -> int:
         folder.chmod(0o1777)
     try:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError:  # somebody was faster, and opens it to all users at once
+    except FileExistsError:  # another process was faster, and is about to allow all users to write
         time.sleep(_LOOK_SECONDS)
         return os.open(path, flags)
     os.fchmod(descriptor, 0o666)
@@ -244,7 +247,7 @@ def _opened(folder: Path, path: Path) -> int:
 
 
 def _is_alive(pid: int, started: int) -> bool:
-    """Whether this process still runs, and no other one has got its number."""
+    """Whether this process still runs, and its pid does not belong to another process now."""
     try:
         return _started(pid) == started
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -258,6 +261,7 @@ def _started(pid: int) -> int:
 
 
 def _answers_to_signals(pid: int) -> bool:
+    """Whether a process with this pid exists, by sending it no signal."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -14,18 +14,18 @@ T = TypeVar("T")
 
 
 def frame(message: Any) -> bytes:
-    """The bytes of the message as they are sent."""
+    """Encode a message with its length before it."""
     data = msgspec.msgpack.encode(message)
     return _LENGTH.pack(len(data)) + data
 
 
 def length_in(head: bytes) -> int:
-    """The length of the message behind a header."""
+    """The length in bytes of the message that follows a header."""
     return int(_LENGTH.unpack(head)[0])
 
 
 def take(buffer: bytearray) -> bytes | None:
-    """Remove the first whole message from what was read. None: it is not all there yet."""
+    """Remove the first whole message from the buffer, and return it. None: it is not complete yet."""
     if len(buffer) < HEADER_BYTES:
         return None
     end = HEADER_BYTES + _LENGTH.unpack(buffer[:HEADER_BYTES])[0]

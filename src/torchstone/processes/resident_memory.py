@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def resident_bytes(pid: int) -> int:
-    """Private and shared-memory pages; file pages (libraries) are shared by all workers and not counted."""
+    """Bytes of a process's private and shared-memory pages; not file pages (libraries), which workers share."""
     return _kilobyte_fields(f"/proc/{pid}/status", ("RssAnon", "RssShmem")) << 10
 
 
 def proportional_bytes(pid: int) -> int:
-    """The same, with pages that n processes share counted as one n-th. Slower to read."""
+    """As :func:`resident_bytes`, but a page that n processes share counts as 1/n. Takes longer to read."""
     proportional = _kilobyte_fields(f"/proc/{pid}/smaps_rollup", ("Pss_Anon", "Pss_Shmem")) << 10
     return proportional or resident_bytes(pid)
 

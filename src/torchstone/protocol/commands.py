@@ -14,7 +14,7 @@ from torchstone.schema import Case, Implementation
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """Import a candidate, or prepare to build it. The only command that makes a worker untrusted.
+    """Import a candidate, or prepare to build it. After this command the worker is not trusted.
 
     A worker may load several, one after another: implementations of one package, or the reference for each case.
     """
@@ -22,21 +22,21 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     token: str
     implementation: Implementation
     built_bytes: int = 0
-    """Length of what earlier workers of this candidate have built, in the memory file that comes with this; 0: none."""
+    """Bytes of files that earlier workers of this candidate built, in the memory file that comes with this; 0: none."""
 
 
 class Build(msgspec.Struct, frozen=True, tag="build"):
-    """Compile the candidate's own source, if it is C++ or CUDA. Comes before any value."""
+    """Compile the candidate's own source, if it is C++ or CUDA. Comes before the worker sees any argument."""
 
     token: str
 
 
 class Collect(msgspec.Struct, frozen=True, tag="collect"):
-    """Pack what the candidate has built into the memory file that comes with this."""
+    """Pack the files that the candidate has built into the memory file that comes with this."""
 
     token: str
     room_bytes: int
-    """Of the memory file. More is not packed at all."""
+    """Size of the memory file. If the files do not fit, none is packed."""
 
 
 class Bind(msgspec.Struct, frozen=True, tag="bind"):
@@ -49,67 +49,69 @@ class Bind(msgspec.Struct, frozen=True, tag="bind"):
     outputs: tuple[Output, ...]
     arena_bytes: int
     device_handle: str | None = None
-    """CUDA IPC handle in hexadecimal; None: the arena is the descriptor that came with this command. On a device the
-    worker then has a copy of it, which it brings up to date around its calls."""
+    """CUDA IPC handle in hexadecimal. None: the arena is the memory file that comes with this command. On a device the
+    worker then has a copy of the arena, and copies the arguments in before its calls and back after them."""
 
 
 PASSES_APART = "other forward passes were made before this backward pass"
-"""Added to the message of a failure: it may be needed to reproduce it."""
+"""Added to the message of a failure in a backward pass: the other passes may be needed to reproduce it."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """Call the candidate once on each of these input sets, keep the results, and say where they lie."""
+    """Call the candidate once on each of these input sets, keep the results, and report where they lie."""
 
     token: str
     first: int
     count: int
     pretend: bool = False
-    """Skip the candidate and return ready results: what the shim itself costs. Only asked of the reference's worker."""
+    """Call the shim instead of the candidate, to measure the overhead of calling. Only for the reference's worker."""
     keep: tuple[int, ...] = ()
-    """Calls of the last block whose results are to be kept until the case is released."""
+    """Calls of the last block whose results the worker must keep until the case is released."""
     chain: Chain | None = None
-    """Make the arguments of each call but the first from the result of the one before."""
+    """Compute the arguments of each call but the first from the result of the call before."""
     backward: tuple[int, ...] = ()
-    """Of gradients: all forward passes first, then the backward passes of the calls in this order; empty: at once."""
+    """For gradients: make all forward passes first, then the backward passes of the calls in this order. Empty: make
+    the backward pass of each call directly after its forward pass."""
     stated_shapes: bool = False
-    """Make no pass with another shape in between."""
+    """Make no forward pass with another shape between forward and backward passes."""
     repeats: int = 1
-    """How often the first call is made; above 1 it is the only one. Only asked of the reference: a candidate could
-    return a result that it has kept."""
+    """How often the first call is made. Above 1 it is the only call. Only for the reference: a candidate could return
+    a kept result."""
 
 
 class Wear(msgspec.Struct, frozen=True, tag="wear"):
-    """Make so many blocks of calls, and drop the results: results kept from earlier must survive. Never timed."""
+    """Make this many blocks of calls, and drop the results. Kept results must not change by that. Never timed."""
 
     token: str
     blocks: int
     count: int
-    """Calls in each."""
+    """Calls in each block."""
     keep: tuple[int, ...] = ()
 
 
 class Capture(msgspec.Struct, frozen=True, tag="capture"):
-    """Record the candidate's calls on the first input sets as one graph of the device, and say where results will lie.
+    """Record the candidate's calls on the first input sets as one CUDA graph, and report where results will lie.
 
-    Before that the first call is made once; recording itself computes nothing. Replaces an earlier recording of as many
-    calls of the same kind.
+    Before that the first call is made once; recording itself computes nothing. Replaces an earlier recording with the
+    same number and kind of calls.
     """
 
     token: str
     count: int
     pretend: bool = False
-    """Record next to nothing instead: what a block costs beside its calls. Only asked of the reference's worker."""
+    """Record the shim instead, to measure the overhead of a block. Only for the reference's worker."""
     chain: Chain | None = None
-    """Make the arguments of each call but the first from the result of the one before."""
+    """Compute the arguments of each call but the first from the result of the call before."""
 
 
 GO = b"!"
+"""The byte on which a worker begins the calls of ``Play``."""
 
 
 class Play(msgspec.Struct, frozen=True, tag="play"):
-    """Get ready to make the recorded calls, say so, and make them as soon as a byte comes.
+    """Reply ``Armed``, wait for the byte :data:`GO`, and replay the recorded calls.
 
-    The byte is sent when the input sets hold their values: what waking up costs is then not on the clock.
+    The judge sends the byte when the input sets hold their values. So the time does not include waking the worker.
     """
 
     token: str
@@ -125,29 +127,29 @@ class Open(msgspec.Struct, frozen=True, tag="open"):
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """Let go of the arena: the judge is about to free it."""
+    """End the case: close the arena, because the judge is about to free it."""
 
     token: str
 
 
 class Copy(msgspec.Struct, frozen=True, tag="copy"):
-    """Copy pieces of the worker's memory into the judge's, or back: where the judge may not read it in place."""
+    """Copy pieces of the worker's memory into the judge's, or back, if the judge cannot read the worker's memory."""
 
     token: str
     pieces: tuple[tuple[Address, Size, Size], ...]
-    """Address in the worker, offset in the judge's memory, and bytes."""
+    """For each piece: address in the worker, offset in the judge's memory, and number of bytes."""
     memory_bytes: int
-    """Of the judge's memory, whose descriptor comes with the first command that uses it."""
+    """Size of the judge's memory, whose descriptor comes with the first command that uses it."""
     outward: bool
-    """Into the judge's memory; otherwise from it."""
+    """True: copy into the judge's memory. False: copy from it."""
 
 
 class Attribute(msgspec.Struct, frozen=True, tag="attribute"):
-    """Call the candidate on the first input set and report what did the work. Never timed."""
+    """Call the candidate on the first input set and report which operators and kernels did the work. Never timed."""
 
     token: str
     kernels: bool = False
-    """Watch device kernels too, which needs a profiler and a second call."""
+    """Report device kernels too, which needs a profiler and a second call."""
 
 
 class Trace(msgspec.Struct, frozen=True, tag="trace"):
@@ -155,12 +157,12 @@ class Trace(msgspec.Struct, frozen=True, tag="trace"):
 
     token: str
     sets: int
-    """Input sets that are bound; calls go through them in turn."""
+    """Number of bound input sets; calls use them in turn."""
     warmup_calls: int
-    """Made first and not traced: they may compile."""
+    """Calls that are made first and not traced, because they may compile."""
     calls: int
     room_bytes: int
-    """Of the memory file. A longer trace is not written at all."""
+    """Size of the memory file. A longer trace is not written at all."""
 
 
 Command = (
@@ -184,7 +186,7 @@ Command = (
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """To the zygote: fork a worker. Comes with five descriptors, see ``zygote.py``."""
+    """Command to the zygote: fork a worker. Comes with five descriptors, see ``zygote.py``."""
 
     policy: bytes
     """The sandbox policy, encoded."""

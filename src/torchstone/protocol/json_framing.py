@@ -11,12 +11,12 @@ HEADER_BYTES = _HEADER.size
 
 
 def frame(message: object) -> bytes:
-    """Length and JSON."""
+    """The message as length and JSON."""
     data = msgspec.json.encode(message)
     return _HEADER.pack(len(data)) + data
 
 
 def frame_length(header: bytes) -> int:
-    """The payload length that a header announces."""
+    """The payload length in bytes that a header gives."""
     (length,) = _HEADER.unpack(header)
     return int(length)

@@ -1,7 +1,7 @@
 """Measures the peak memory of a call beyond its arguments by torch's allocator. Used in the judge and in workers.
 
-Memory from elsewhere (malloc, cudaMalloc, shared memory) is not seen. Resident memory would show it on the CPU. But
-malloc keeps freed memory in a worker, so that the second call of the same kernel would seem to need nothing.
+Memory from elsewhere (malloc, cudaMalloc, shared memory) is not counted. On the CPU, resident memory would include it.
+But malloc keeps freed memory in a worker, so that the second call of the same kernel would seem to need none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PeakMemory:
         elif device_type == "cpu" and _HostAllocator.is_watchable():
             self._watched = _HostAllocator()
         self.size_bytes: int | None = None
-        """None: not known for this device, or with this torch."""
+        """Peak memory after the block. None: unknown for this device or version of torch."""
 
     def __enter__(self) -> PeakMemory:
         if self._watched is not None:
@@ -39,7 +39,7 @@ class PeakMemory:
 
 
 class _DeviceAllocator:
-    """torch keeps count of its device memory; here of what was asked for, not of the blocks that it was rounded to."""
+    """Peak of torch's device memory: requested bytes, not the blocks that requests are rounded up to."""
 
     def begin(self) -> None:
         torch.cuda.reset_peak_memory_stats()
@@ -51,20 +51,21 @@ class _DeviceAllocator:
 
     @staticmethod
     def _stat(kind: str) -> int | None:
-        """None: another allocator replaced torch's."""
+        """A figure of torch's allocator. None: another allocator replaced torch's."""
         found: int | None = torch.cuda.memory_stats().get(f"requested_bytes.all.{kind}")
         return found
 
 
 class _HostAllocator:
-    """torch reports its use of host memory to a profiler only.
+    """Peak of torch's host memory, which torch reports to a profiler only.
 
-    The old one, without its Python side: it starts in microseconds, where the new one imports for a second and
-    writes to the log. It sees the thread that it was started in.
+    Uses the legacy profiler without its Python part: it starts in microseconds. The new one imports modules for a
+    second and writes to the log. The legacy profiler sees only the thread that started it.
     """
 
     @staticmethod
     def is_watchable() -> bool:
+        """Whether this version of torch has the legacy profiler."""
         return hasattr(_autograd, "_enable_profiler_legacy") and hasattr(_profiler, "ProfilerConfig")
 
     def begin(self) -> None:

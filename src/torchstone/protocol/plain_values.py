@@ -6,18 +6,18 @@ import math
 from typing import Literal
 
 NonFiniteText = Literal["nan", "inf", "-inf"]
-"""What JSON has no number for; without this it would arrive as nothing at all."""
+"""Text for floats that JSON cannot represent. Without it they would arrive as null."""
 Plain = bool | int | float | NonFiniteText | None
-"""A number, flag or None as it is sent."""
+"""A number, flag or None in the form in which it is sent."""
 
 
 def sent_plain(value: bool | int | float | None) -> Plain:
-    """As a message can hold it."""
+    """Encode a plain value for a message."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value
 
 
 def received_plain(value: Plain) -> bool | int | float | None:
-    """What was meant."""
+    """Decode a plain value of a message."""
     return float(value) if isinstance(value, str) else value

@@ -12,15 +12,15 @@ OperatorText = Annotated[str, msgspec.Meta(max_length=200)]
 
 
 class ModelTensor(msgspec.Struct, frozen=True, array_like=True):
-    """A tensor among the arguments or results of a model: a view of one flat stretch of memory."""
+    """A tensor among the arguments or results of a model: a view of one stretch, a flat piece of memory."""
 
     stretch: Size
-    """Which one: first those of the arguments, in order, then new ones."""
+    """Number of the stretch. Those of the arguments come first, in order, then new ones."""
     dtype: str
     shape: Sizes
     strides: Sizes
     offset: Size = 0
-    """Elements before its first one in the stretch."""
+    """Number of elements in the stretch before the tensor's first element."""
 
 
 class ModelInput(msgspec.Struct, frozen=True):
@@ -32,19 +32,19 @@ class ModelInput(msgspec.Struct, frozen=True):
 
 
 class CallModel(msgspec.Struct, frozen=True, tag="call_model"):
-    """Call the problem's model that was loaded, for the judge: as it stands, in float64, or on the meta device.
+    """Call the loaded problem's model for the judge: with the problem's own dtypes, in float64, or on the meta device.
 
-    Arguments lie in the memory that comes with it, one behind the other. Only asked of a worker for problems.
+    The arguments lie one after the other in the memory that comes with this. Only sent to a worker for problems.
     """
 
     token: str
     device_type: str
     tensors: tuple[ModelTensor, ...]
-    """Of the weights, then of the inputs."""
+    """Tensors of the weights, then of the inputs."""
     offsets_bytes: tuple[int, ...]
-    """Where each lies in the memory."""
+    """Offset of each tensor's stretch in the memory."""
     weights: int
-    """How many of the tensors are weights."""
+    """Number of tensors that are weights."""
     inputs: tuple[ModelInput, ...]
     arena_bytes: int = 0
     device_handle: str | None = None
@@ -55,13 +55,13 @@ class CallModel(msgspec.Struct, frozen=True, tag="call_model"):
 
 
 class MakeWeights(msgspec.Struct, frozen=True, tag="make_weights"):
-    """Make the weights of the problem's model that was loaded, as the problem makes them."""
+    """Create the weights of the loaded problem's model as the problem does."""
 
     token: str
 
 
 class FetchResults(msgspec.Struct, frozen=True, tag="fetch_results"):
-    """Write the new stretches of memory of the last answer into the memory that comes with this, and forget them."""
+    """Write the new stretches of the last reply into the memory that comes with this, and drop them."""
 
     token: str
     offsets_bytes: tuple[int, ...]
@@ -70,20 +70,20 @@ class FetchResults(msgspec.Struct, frozen=True, tag="fetch_results"):
 
 
 class ModelStretch(msgspec.Struct, frozen=True, array_like=True):
-    """A flat stretch of memory that results lie in."""
+    """A flat piece of memory with results in it."""
 
     elements: Size
     dtype: str
 
 
 class ModelResults(msgspec.Struct, frozen=True, tag="model_results"):
-    """What a model returned. Its new tensors are to be fetched."""
+    """Describes what a model returned. The judge fetches the new stretches with ``FetchResults``."""
 
     token: str
     results: tuple[ModelTensor, ...]
     stretches: tuple[ModelStretch, ...]
-    """New memory, numbered after that of the arguments."""
+    """New stretches, numbered after those of the arguments."""
     flops: Size | None = None
     peak_memory_bytes: Size | None = None
     operators: tuple[OperatorText, ...] = ()
-    """Those that computed the results, if the call asked for them."""
+    """Operators that computed the results, if the command has ``lists_operators``."""

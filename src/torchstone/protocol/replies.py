@@ -18,12 +18,13 @@ from torchstone.protocol.tensor_places import Address, Nanoseconds, ResultAddres
 from torchstone.schema import Attribution, Layer
 
 MAX_REPLY_BYTES = 256 << 10
+"""Longest reply that the judge accepts."""
 MAX_TEXT_CHARACTERS = 16 << 10
 """Longest message or traceback that a reply carries."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The sandbox is closed, the device is open or at least chosen, no candidate code has been seen."""
+    """The sandbox is closed, the device is chosen and perhaps open, and no candidate code was loaded."""
 
     layers: tuple[Layer, ...]
 
@@ -43,7 +44,7 @@ class PlainLeaf(msgspec.Struct, frozen=True, tag="plain"):
 
 
 class OtherLeaf(msgspec.Struct, frozen=True, tag="other"):
-    """Something that is neither."""
+    """An object of another type that a call returned."""
 
     type_name: str
 
@@ -56,19 +57,20 @@ class Done(msgspec.Struct, frozen=True, tag="done", omit_defaults=True):
 
     token: str
     claimed_ns: Nanoseconds = 0
+    """Time of the calls by the worker's own clock or device. The judge does not trust it."""
     places: tuple[tuple[ResultAddress, ...], ...] = ()
-    """Per call, where its returned tensors lie, in order, without those that are arguments."""
+    """For each call, where its returned tensors lie, in order, without those that are arguments."""
     segments: tuple[Segment, ...] = ()
-    """On a device: the allocations that these places are in."""
+    """On a device: the allocations that contain these places."""
     plain_values: tuple[tuple[Plain, ...], ...] = ()
-    """Per call, the plain leaves in order, where the operator returns such."""
+    """For each call, its plain leaves in order, if the operator returns any."""
     odd_call: int | None = None
     """The first call whose result does not have the expected structure; later ones are not reported."""
     odd_leaves: tuple[Leaf, ...] = ()
 
 
 class Armed(msgspec.Struct, frozen=True, tag="armed"):
-    """Awake, and waiting for nothing but the byte."""
+    """The worker is ready for the recorded calls, and polls for the byte ``GO``."""
 
     token: str
 
@@ -78,7 +80,7 @@ class Bound(msgspec.Struct, frozen=True, tag="bound"):
 
     token: str
     arena_address: Address
-    """Where the worker sees the arena: a result in there is an argument's memory, not a new tensor."""
+    """Address of the arena in the worker. A result in the arena is an argument's memory, not a new tensor."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -89,11 +91,11 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     message: str
     traceback: str
     call: int | None = None
-    """Which of the calls raised, as far as the worker can tell. Only a replay depends on it."""
+    """Number of the call that raised, if the worker knows it. Only a replay uses it."""
 
 
 class Attributed(msgspec.Struct, frozen=True, tag="attributed"):
-    """What one call set in motion, as the candidate's own process saw it."""
+    """Operators and device kernels of one call, as the candidate's own process reports them."""
 
     token: str
     attribution: Attribution
@@ -104,21 +106,22 @@ class Traced(msgspec.Struct, frozen=True, tag="traced"):
 
     token: str
     trace_bytes: Size
-    """How long the trace is. More than there was room for: it was not written."""
+    """Size of the trace. If it is more than the memory file holds, the trace was not written."""
 
 
 class Collected(msgspec.Struct, frozen=True, tag="collected"):
-    """What the candidate has built is packed."""
+    """The candidate's compiled files are packed."""
 
     token: str
     size_bytes: Size
+    """Bytes written into the memory file; 0: there are no files, or they do not fit."""
 
 
 Reply = Ready | Armed | Bound | Done | Failed | Attributed | Traced | Collected | ModelResults
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """From a warden: how its worker ended."""
+    """A warden's report of how its worker ended."""
 
     exit_code: int | None
     signal_number: int | None

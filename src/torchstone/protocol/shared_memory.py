@@ -1,9 +1,9 @@
-"""Memory that the judge owns and a worker can see: it brings arguments to a candidate.
+"""Memory that the judge owns and shares with a worker, for the arguments of a candidate's calls.
 
-A block of it is an *arena*. On the CPU that is a sealed memory file, whose descriptor travels with the Bind command.
-On CUDA it is a dedicated ``cuMemAlloc`` block, whose raw 64-byte IPC handle travels. PyTorch's own sharing is not used:
-it pickles, and its reference counter cannot be opened under another uid. Each tensor gets a storage of its own, so that
-a candidate sees ordinary arguments and not the arena around them.
+A block of it is an *arena*. On the CPU that is a sealed memory file, whose descriptor comes with the Bind command. On
+CUDA it is a dedicated ``cuMemAlloc`` block, and the command has its raw 64-byte IPC handle. PyTorch's own sharing is
+not used: it pickles, and its reference counter cannot be opened under another uid. Each tensor gets its own storage, so
+that a candidate sees ordinary arguments and not the arena around them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from torchstone.protocol.tensor_places import KEPT_ARENA_BYTES, Segment
 
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1, 2, 4
 _F_ADD_SEALS = 1033
-_GRANULARITY = 2 << 20
+_GRANULARITY_BYTES = 2 << 20
+"""Device arenas have a multiple of this size."""
 
 
 class Memory(Protocol):
-    """A block of bytes that can be seen as tensors."""
+    """A block of bytes over which tensors can be created."""
 
     address: int
 
@@ -51,7 +52,7 @@ class HostMemory:
 
 
 class HostArena(HostMemory):
-    """The judge's end of a memory file. Sealed: a worker that shrank it would crash the judge."""
+    """The judge's mapping of a memory file. Its size is sealed: a worker that shrank it would crash the judge."""
 
     device_handle: str | None = None
 
@@ -67,7 +68,7 @@ class HostArena(HostMemory):
             raise
 
     def close(self) -> None:
-        """Give the descriptor back; the mapping goes when the last tensor over it does."""
+        """Close the descriptor. The mapping ends with the last tensor over it."""
         os.close(self.descriptor)
 
 
@@ -75,7 +76,7 @@ _OUT_OF_MEMORY = 2
 
 
 class Driver:
-    """The few calls of the CUDA driver that torch does not offer. Needs torch's context to be current."""
+    """Calls of the CUDA driver that torch does not offer. torch's CUDA context must be current."""
 
     class Handle(ctypes.Structure):
         _fields_ = (("raw", ctypes.c_ubyte * 64),)
@@ -91,7 +92,7 @@ class Driver:
     def allocate(self, size_bytes: int) -> int:
         pointer = ctypes.c_uint64()
         code = self._library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size_bytes))
-        if code == _OUT_OF_MEMORY:  # torch may keep free memory for itself, which it gives back to its own calls alone
+        if code == _OUT_OF_MEMORY:  # torch may have free memory cached, which the driver does not get back otherwise
             torch.cuda.empty_cache()
             code = self._library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size_bytes))
         if code == _OUT_OF_MEMORY:
@@ -117,7 +118,7 @@ class Driver:
         return pointer.value
 
     def allocation(self, pointer: int) -> tuple[int, int]:
-        """Begin and size of the allocation that a pointer is in."""
+        """Address and size of the allocation that contains a pointer."""
         base, size = ctypes.c_uint64(), ctypes.c_size_t()
         code = self._library.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer))
         self._check("cuMemGetAddressRange", code)
@@ -128,7 +129,7 @@ class Driver:
 
 
 class _CudaArray:
-    """What torch needs to know to see raw device memory as a tensor."""
+    """Describes raw device memory to torch, which makes a tensor over it."""
 
     def __init__(self, pointer: int, size_bytes: int) -> None:
         self.__cuda_array_interface__: dict[str, Any] = {
@@ -141,7 +142,7 @@ class _CudaArray:
 
 
 class DeviceMemory:
-    """Device memory at a raw pointer."""
+    """Device memory at a raw address."""
 
     def __init__(self, pointer: int, device: torch.device) -> None:
         self.address = pointer
@@ -155,13 +156,13 @@ class DeviceMemory:
 
 
 class DeviceArena(DeviceMemory):
-    """The judge's end of device memory: a block of its own, so that nothing else lies in what a handle opens."""
+    """Device memory that the judge owns: a separate allocation, so that its IPC handle opens nothing else."""
 
     descriptor = -1
 
     def __init__(self, size_bytes: int, device: torch.device) -> None:
         self._driver = Driver()
-        fitting = -(-max(size_bytes, 1) // _GRANULARITY) * _GRANULARITY
+        fitting = -(-max(size_bytes, 1) // _GRANULARITY_BYTES) * _GRANULARITY_BYTES
         self.size_bytes = max(fitting, KEPT_ARENA_BYTES)
         super().__init__(self._driver.allocate(self.size_bytes), device)
         self.device_handle: str | None = self._driver.export(self.address)
@@ -172,14 +173,14 @@ class DeviceArena(DeviceMemory):
 
 
 class OpenedDeviceMemory(DeviceMemory):
-    """The worker's end of a judge's device memory."""
+    """The judge's device memory, opened in the worker."""
 
     def __init__(self, handle: str, device: torch.device) -> None:
         self._driver = Driver()
         super().__init__(self._driver.open(handle), device)
 
     def segment(self, address: int) -> Segment:
-        """The allocation of this process that an address is in, and the handle by which the judge opens it."""
+        """The allocation of this process that contains an address, with the IPC handle by which the judge opens it."""
         begin, size_bytes = self._driver.allocation(address)
         return Segment(begin, size_bytes, self._driver.export(begin))
 
@@ -188,9 +189,10 @@ class OpenedDeviceMemory(DeviceMemory):
 
 
 class MirroredMemory:
-    """The worker's end of host memory of the judge's, on a device with which memory cannot be shared: a copy there.
+    """A copy of the judge's host memory on the worker's device, if device memory cannot be shared.
 
-    It is brought here before calls and back after them, on the clock: until then a candidate has not seen the values.
+    Arguments are copied in before calls and back after them. The time of the calls includes that: a candidate must not
+    see the values earlier.
     """
 
     def __init__(self, descriptor: int, size_bytes: int, device: torch.device) -> None:
@@ -209,11 +211,11 @@ class MirroredMemory:
         return torch.frombuffer(raw, dtype=torch.uint8).view(dtype)
 
     def fetch(self, size_bytes: int) -> None:
-        """Bring so many bytes here."""
+        """Copy the first ``size_bytes`` from the judge's memory to the device."""
         self._block[:size_bytes].copy_(self._host[:size_bytes])
 
     def deliver(self, size_bytes: int) -> None:
-        """Bring them back. A copy to the host is over when it returns."""
+        """Copy the first ``size_bytes`` back to the judge's memory. The copy is complete on return."""
         self._host[:size_bytes].copy_(self._block[:size_bytes])
 
 
@@ -222,12 +224,12 @@ Arena = HostArena | DeviceArena
 
 @cache
 def can_share(device: torch.device) -> bool:
-    """Whether memory of this device can be exported to another process: a container may refuse CUDA IPC. Tried once.
+    """Whether memory of this device can be exported to another process: a container may refuse CUDA IPC. Cached.
 
-    ``device``: its context must be current. Any failure but that of the export is an error, and is not remembered.
+    The device's context must be current. A failure other than that of the export raises, and is not cached.
     """
     driver = Driver()
-    pointer = driver.allocate(_GRANULARITY)
+    pointer = driver.allocate(_GRANULARITY_BYTES)
     try:
         driver.export(pointer)
     except InfrastructureError:
@@ -238,37 +240,38 @@ def can_share(device: torch.device) -> bool:
 
 
 class Arenas:
-    """The arenas of one worker, on one device. Small ones on a GPU are used again and again."""
+    """The arenas of one worker on one device. Small ones on a GPU are reused for later cases."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._shelf: list[DeviceArena] = []
+        self._free: list[DeviceArena] = []
+        """Small device arenas that no case uses now."""
         self._garbage: torch.Tensor | None = None
         self._closed = False
 
     def take(self, size_bytes: int) -> Arena:
-        """One of at least this size, for a case."""
+        """An arena of at least this size, for a case."""
         if self._device.type == "cpu":
             return HostArena(size_bytes)
-        if self._shelf and size_bytes <= KEPT_ARENA_BYTES:
-            return self._shelf.pop()
+        if self._free and size_bytes <= KEPT_ARENA_BYTES:
+            return self._free.pop()
         return DeviceArena(size_bytes, self._device)
 
     def give_back(self, arena: Arena) -> None:
-        """It is of no use to the case any more, and the worker has released it or is dead."""
+        """Keep a small device arena for later cases, and close any other. The worker has released it, or is dead."""
         if isinstance(arena, DeviceArena) and arena.size_bytes <= KEPT_ARENA_BYTES and not self._closed:
-            self._shelf.append(arena)
+            self._free.append(arena)
         else:
             arena.close()
 
     def garbage(self, size_bytes: int, make: Callable[[int, torch.device], torch.Tensor]) -> torch.Tensor:
-        """Random bytes on the device, at least so many, made when they are first asked for."""
+        """At least ``size_bytes`` random bytes on the device, made at the first use."""
         if self._garbage is None or self._garbage.numel() < 2 * size_bytes:
             self._garbage = make(2 * size_bytes, self._device)
         return self._garbage
 
     def close(self) -> None:
-        """The worker is dead."""
+        """Close all free arenas. The worker is dead."""
         self._closed, self._garbage = True, None
-        while self._shelf:
-            self._shelf.pop().close()
+        while self._free:
+            self._free.pop().close()

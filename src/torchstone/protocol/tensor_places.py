@@ -8,52 +8,52 @@ from typing import Annotated
 import msgspec
 
 MOST_KEPT = 12
-"""Calls of one case whose results a worker is asked to keep."""
+"""Most calls of one case whose results a worker must keep."""
 MOST_SPARSE = 2
-"""A result may span this many times the memory that its elements need; the worker closes wider gaps itself."""
+"""A result may span this many times the memory of its elements. The worker makes a more scattered one contiguous."""
 KEPT_ARENA_BYTES = 4 << 20
-"""Device memory of this size stays with a worker from case to case, because the driver opens memory slowly, for one
-process after another. A larger block is opened for one case and closed after it."""
+"""Device memory up to this size stays open in a worker from case to case. The driver opens memory slowly, for one
+process at a time. A larger block is opened for one case and closed after it."""
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where a tensor's storage lies in the arena: ``offset + set * pitch``."""
+    """Where a tensor's storage lies in the arena: at ``offset_bytes + set * pitch_bytes`` for each input set."""
 
     offset_bytes: int
     pitch_bytes: int
     elements: int
-    """Elements of storage, gaps and offset included."""
+    """Number of elements of the storage, including gaps and offset."""
     dtype: str
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What a returned leaf must look like. Where it lies is the candidate's affair: the judge reads it there."""
+    """Expected dtype and shape of a returned leaf. The candidate decides where it lies; the judge reads it there."""
 
     dtype: str | None
-    """None: a plain number, which the reply carries."""
+    """None: a plain value, which the reply has."""
     shape: tuple[int, ...] | None = ()
-    """None: it depends on the values, and the reply says it."""
+    """None: the shape depends on the values, and the reply has it."""
     argument: int | None = None
     """The returned leaf must be this tensor argument itself (in-place, out=)."""
     fresh: bool = False
-    """The operator promises new memory: what is still to be conjugated or negated in an argument's is not that."""
+    """The operator returns new memory. A lazily conjugated or negated view of an argument is then wrong."""
 
 
 Address = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
-"""What a worker says is bounded where it is read, so that no sum or product of it can leave the machine's integers."""
+"""Sizes in replies are bounded when they are decoded, so that no sum or product of them overflows."""
 Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Sizes = Annotated[tuple[Size, ...], msgspec.Meta(max_length=64)]
 
 
 class ResultAddress(msgspec.Struct, frozen=True, array_like=True):
-    """Where a returned tensor lies in the worker's memory. A claim: what is found there is compared all the same."""
+    """Where a returned tensor lies in the worker's memory, by its report. The judge compares what it reads there."""
 
     address: Address
     strides: Sizes | None = None
     """None: contiguous."""
     shape: Sizes | None = None
-    """None: the one that was declared."""
+    """None: the expected shape."""
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
@@ -65,10 +65,10 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 
 
 def span_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """From the first element of a tensor to its last; it must have some."""
+    """Number of elements from the first element of a tensor to its last. The tensor must not be empty."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def same_steps(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether strides mean the same: where there is no second element any stride does."""
+    """Whether two strides address the same elements. The stride of a dimension of size 1 does not matter."""
     return 0 in shape or all(size == 1 or a == b for size, a, b in zip(shape, one, other, strict=True))

@@ -12,22 +12,22 @@ from typing import Literal
 from torchstone.atomic_files import KERNELS_OF_TORCH
 
 Preload = Literal["torch", "triton", "compiler"]
-"""What a zygote imports, each with all before it: for a GPU Triton takes a second or two, torch's compiler five."""
+"""What a zygote imports. Each includes those before it. For a GPU, Triton takes a second or two, the compiler five."""
 
 _ALLOWED_VARIABLES = (
     "PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH",
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "TRITON_INTERPRET", "CC", "CXX",
     KERNELS_OF_TORCH,
 )  # fmt: skip
-"""What a candidate may see of the environment. Everything else, keys and tokens included, stays outside."""
+"""Environment variables that a candidate may see. All others, such as keys and tokens, are removed."""
 
 FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "2"}
-"""Fewer work queues open a device faster: 60 ms instead of 120 on an H200, and half as long to close it. The driver
-makes the queues of one process after another."""
+"""With fewer work queues a device opens faster: in 60 ms instead of 120 ms on an H200. It closes in half the time. The
+driver creates queues for one process at a time."""
 
 
 def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
-    """The allow-listed part of an environment, with libraries kept from starting threads before a fork."""
+    """The allowed variables of an environment, and settings that stop libraries from starting threads before a fork."""
     kept = {name: source[name] for name in _ALLOWED_VARIABLES if name in source}
     if "PYTHONPATH" in kept:  # the zygote starts in another folder
         kept["PYTHONPATH"] = os.pathsep.join(
@@ -39,7 +39,7 @@ def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
         **kept,
         **threads,
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Asked whether there is a device, torch asks NVML: CUDA would start a thread, which no fork has.
+        # Makes torch look for a device with NVML. CUDA would start a thread, which forks do not have.
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
 
@@ -47,8 +47,10 @@ def clean_environment(source: Mapping[str, str]) -> dict[str, str]:
 def start_apart(
     module: str, connection: socket.socket, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a session of its own: Ctrl-C does not reach it, and it has nothing
-    of ours but this end of a socket. Without an environment it gets the allow-listed part of ours.
+    """Start ``python -m MODULE DESCRIPTOR ARGUMENTS…`` in a session of its own, which Ctrl-C does not reach.
+
+    The process inherits no descriptor but this end of a socket. Without ``environment`` it gets the allowed variables
+    of this process.
     """
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module, str(connection.fileno()), *arguments],

@@ -14,11 +14,11 @@ from torchstone.schema import Case, Implementation, SourceFiles, forward_operato
 from torchstone.suites import CaseQuery, Suite, names_operator, operators_of, select_cases
 
 Offers = dict[str, Implementation | None]
-"""What a backend offers, by operator."""
+"""By operator, the implementation that a backend offers; None: it has none."""
 
 
 def choose_cases(request: RunRequest, device: str, suite: Suite) -> tuple[Case, ...]:
-    """The cases that the request selects; every name it gives must select at least one."""
+    """The cases that the request selects. Raises UsageError if there is none, or none of a requested operator."""
     query = query_of(request, device)
     cases = select_cases(request.suite, suite, query)
     for name in request.operators or ():
@@ -65,7 +65,7 @@ def query_of(request: RunRequest, device: str) -> CaseQuery:
 
 
 def _refuse_operator(name: str, query: CaseQuery, suite: Suite, suite_name: str) -> None:
-    """Raises, unless the suite has cases of the operator that only an expression or keys leave out."""
+    """Raise UsageError, unless the suite has cases of the operator and only an expression or keys exclude them."""
     if any(names_operator(name, case.operator) for case in suite.cases(query)):
         return
     known = operators_of(suite, msgspec.structs.replace(query, operators=None, dtypes=None))
@@ -76,25 +76,25 @@ def _refuse_operator(name: str, query: CaseQuery, suite: Suite, suite_name: str)
 
 
 def choose_implementations(cases: tuple[Case, ...], backend: Backend) -> Offers:
-    """What the backend offers for each operator of the cases. A gradient is that of what it offers for the operator."""
+    """The backend's implementation for each operator of the cases; for a gradient, that of the forward operator."""
     by_operator = {case.operator: case for case in reversed(cases)}
     return {operator: _offer(backend, by_operator[operator]) for operator in dict.fromkeys(c.operator for c in cases)}
 
 
 def _offer(backend: Backend, case: Case) -> Implementation | None:
     offer: Callable[[str], Implementation | None] = backend.implementation
-    if is_gradient(case.operator):  # some backends offer something else to be differentiated than to be called
+    if is_gradient(case.operator):  # some backends offer another implementation for differentiating than for calling
         offer = getattr(backend, "differentiable", offer)
     offered = offer(forward_operator(case.operator))
     if offered is None:
         return None
-    if case.model is not None:  # what torch itself offers for a model is the model
+    if case.model is not None:  # for a model, torch itself offers the problem's own model
         solution = offered.origin if isinstance(offered.origin, SourceFiles) else None
         offered = msgspec.structs.replace(offered, origin=with_problem(solution, case.model))
     return msgspec.structs.replace(offered, operator=case.operator)
 
 
 def problems_of(backend: Backend) -> tuple[Problem, ...]:
-    """What the backend could not use; backends that cannot have such problems need no method for them."""
+    """Kernels and files that the backend could not use. Backends without a method `problems` have none."""
     method = getattr(backend, "problems", None)
     return tuple(method()) if callable(method) else ()

@@ -13,7 +13,7 @@ from torchstone.executors.machine import nvidia, torch_cuda
 
 
 def resolve_device(asked: str) -> str:
-    """The device to judge on; raises if the one asked for is not here."""
+    """The device to judge on. Raises DeviceUnavailableError if this machine does not have the requested one."""
     check_device_name(asked)
     if asked == "cpu":
         return asked
@@ -27,7 +27,7 @@ def resolve_device(asked: str) -> str:
 
 
 def find_site(factory: object, options: ExecutorOptions) -> Site:
-    """Where the judges of an executor run. ``options`` name the device as the user did; raises if it is not there."""
+    """The device and machines of an executor. ``options.device`` is the user's name for it. Raises if it is missing."""
     survey: Callable[[ExecutorOptions], Site] | None = getattr(factory, "survey", None)
     if survey is None:
         return Site(resolve_device(options.device))
@@ -36,7 +36,7 @@ def find_site(factory: object, options: ExecutorOptions) -> Site:
 
 
 def check_device_name(asked: str) -> None:
-    """Raises on anything but ``auto``, ``cpu``, ``cuda`` and ``cuda:N``."""
+    """Raise UsageError for any name but ``auto``, ``cpu``, ``cuda`` and ``cuda:N``."""
     if re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", asked) is None:
         raise UsageError(f"device '{asked}' is not understood. Use auto, cpu, cuda or cuda:N.")
 
@@ -52,7 +52,7 @@ def has_device(device: str) -> bool:
 
 
 def _cuda_obstacle() -> str:
-    """What stands in the way of CUDA; empty: nothing."""
+    """Why CUDA cannot be used on this machine; empty: it can."""
     state = nvidia()
     if not state.gpus:
         return state.problem

@@ -1,6 +1,6 @@
 """Reads earlier runs: their options, their failed cases, and which run is unfinished.
 
-Separate from `folder`, which knows the files of a run folder and not the options of a run.
+Separate from `folder`, which knows the files of a run folder but not the options of a run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from torchstone.runs.request import OUTPUT_DIR, RunRequest
 from torchstone.schema import Case, Unjudged
 
 _STORED_AS = {"case": "case_recipe", "source": "source_path"}
-"""Fields of a request under whose names the manifest keeps an identity -> the manifest's names of their full values."""
+"""Fields of a request -> names of their full values in the manifest. Under the field's own name, the manifest has only
+a key or hash."""
 
 
 def remembered(folder: Path) -> dict[str, Any]:
-    """The options with which the run in this folder was begun, as far as its manifest has them."""
+    """The options with which the run in this folder was started, as far as its manifest has them."""
     stored = read_manifest(folder).configuration
     fields = {field.name: field.type for field in msgspec.structs.fields(RunRequest)}
     try:
@@ -40,7 +41,7 @@ def remembered(folder: Path) -> dict[str, Any]:
 
 
 def was_begun(folder: Path) -> bool:
-    """Whether the folder has a manifest. A run that was killed at once has none."""
+    """Whether the folder has a manifest. A run that was killed at its start has none."""
     return (folder / MANIFEST).exists()
 
 
@@ -51,12 +52,12 @@ def _decoded(kind: type, value: Any) -> Any:
 
 
 class Progress(NamedTuple):
-    """How far a run has got."""
+    """How many cases of a run are judged, and how many are planned."""
 
     judged: int
-    """Cases with a record that a resumed run keeps."""
+    """Number of cases whose record a resumed run keeps."""
     planned: int | None
-    """All of its cases; None: the run ended before it had a plan, or an older version made it."""
+    """Number of all cases; None: the run ended before it had a plan, or an older version made it."""
 
     @property
     def unfinished(self) -> bool:
@@ -65,7 +66,7 @@ class Progress(NamedTuple):
 
 
 def progress_of(folder: Path) -> Progress:
-    """How far the run in this folder has got."""
+    """Count the judged and planned cases of the run in this folder."""
     records = journal.read(folder / journal.RECORDS, CASE_RECORDS).records
     judged = {record.job_key for record in records if not isinstance(record.verdict, Unjudged)}
     planned = read_plan(folder)
@@ -73,11 +74,11 @@ def progress_of(folder: Path) -> Progress:
 
 
 def newest_unfinished(output_dir: Path) -> tuple[Path, Progress]:
-    """The run that was begun last among those with cases left, and how far it is."""
+    """The run that was started last among those with cases left, and its progress."""
     for folder in newest_first(output_dir):
         try:
             progress = progress_of(folder)
-        except TorchstoneError:  # a damaged run is no reason against the others
+        except TorchstoneError:  # skip a damaged run
             continue
         if progress.unfinished:
             return folder, progress
@@ -95,7 +96,7 @@ def find_run(text: str, output_dir: Path) -> Path:
 
 
 def named_run(path: Path, output_dir: Path = OUTPUT_DIR) -> Path:
-    """The path, or the folder of the run of this id where no run is at the path. Raises if there is neither."""
+    """The path, or if no run is there, the folder of the run with this id. Raises UsageError if there is neither."""
     there = path.is_file() or any((path / name).is_file() for name in (MANIFEST, journal.RECORDS))
     by_id = output_dir / path
     if not there and (by_id / MANIFEST).is_file():

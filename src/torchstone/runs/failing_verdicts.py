@@ -6,9 +6,9 @@ from torchstone.schema import Agrees, Missing, Unsupported, Verdict
 
 
 def fails(verdict: Verdict, *, missing_too: bool = False) -> bool:
-    """Whether a run with this verdict ends with another exit code than 0.
+    """Whether a run with this verdict ends with an exit code other than 0.
 
-    Operators without a kernel fail on request only. Cases that the reference or the device does not support never fail.
+    Missing kernels fail only with ``missing_too``. Cases that the reference or the device does not support never fail.
     """
     match verdict:
         case Agrees():

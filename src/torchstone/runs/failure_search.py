@@ -1,11 +1,11 @@
 """Searches for a call of an operator on which a kernel fails, and shrinks it to the smallest: ``torchstone fuzz``.
 
-hypothesis proposes calls of an operator, and a judge judges the kernel on each. Separate from `run`: cases are not
-known beforehand, no journal is written, and one judge serves all of them.
+The library hypothesis proposes calls of an operator, and a judge judges the kernel on each. Separate from `run`: cases
+are not known beforehand, no journal is written, and one judge judges all of them.
 
-The judge draws new values for every judgement, so a case may fail now and agree the next time. hypothesis needs
-repeatable answers, so the verdict of each case is remembered. If the first failing case does not fail every time,
-others count as agreeing only after several tries.
+The judge draws new values each time, so a case may fail once and agree the next time. But hypothesis needs repeatable
+answers, so the answer for each case is stored. If the first failing case does not fail every time, other cases count as
+agreeing only after several tries.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ if TYPE_CHECKING:
     from torchstone.suites.torch_probe import TorchProbe
 
 FAILURES = (Disagrees, Cheated, Crashed, TimedOut)
+"""Verdicts that count as a failure of the kernel."""
 TRIES = 3
-"""How often a case is judged where once may not be enough."""
-_MOST_SHRINKING = 200
-"""Judgements for finding the smallest case."""
+"""How often a case is judged if once may not be enough."""
+_MOST_SHRINKING_JOBS = 200
+"""Most judged jobs for finding the smallest case."""
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to search, as the command line asks for it."""
+    """The options of a search, as the command line has them."""
 
     backend: str = "aten"
     kernels_dir: Path | None = None
     operators: tuple[str, ...] | None = None
-    """Overload or base names; None is those of the smoke suite that the backend offers."""
+    """Overload or base names; None: those of the smoke suite that the backend offers."""
     dtypes: tuple[str, ...] | None = None
     device: str = "auto"
     effort: Effort = "quick"
@@ -87,15 +88,15 @@ class SmallestFailure(msgspec.Struct, frozen=True):
 
     operator: str
     examples: int = 0
-    """Cases that were judged, those of shrinking included."""
+    """Number of judged cases, including those of shrinking."""
     refused: int = 0
-    """Draws that torch refuses."""
+    """Number of drawn calls that torch refuses."""
     verdicts: dict[str, int] = {}
     failure: Failure | None = None
     doubtful: int = 0
-    """Cases on which torch's own operator fails like the kernel: they are not counted."""
+    """Number of cases on which torch's own operator fails, too. They do not count as failures."""
     reason: str = ""
-    """Why it was not searched."""
+    """Why the operator was not searched."""
     seconds: float = 0.0
 
 
@@ -103,12 +104,12 @@ class Watcher(Protocol):
     """Receives the events of a search."""
 
     def tried(self, operator: str, examples: int, of: int, failing: Case | None) -> None:
-        """So many cases have been judged. ``failing``: the last one that failed, which is being shrunk."""
+        """``examples`` of ``of`` cases were judged. ``failing``: the last one that failed, which is being shrunk."""
         ...
 
 
 def search(request: SearchRequest, watcher: Watcher) -> Iterator[SmallestFailure]:
-    """One result for each operator, as soon as it is searched."""
+    """Search all operators; yield the result of each when its search ends."""
     from torchstone.suites.learned_call_forms import Unfuzzable, learn
     from torchstone.suites.torch_probe import TorchProbe
 
@@ -138,7 +139,7 @@ def _backend(name: str, kernels_dir: Path | None, device: str) -> Backend:
 
 
 def _offers(request: SearchRequest, backend: Backend) -> dict[str, Implementation | None]:
-    """The backend's kernel for each overload that is named; of a base name, only the overloads that have one."""
+    """The backend's kernel for each requested overload; for a base name, only the overloads with a kernel."""
     found: dict[str, Implementation | None] = {}
     for name in request.operators or smoke_operators():
         offers = {overload: backend.implementation(overload) for overload in overloads_of(name)}
@@ -160,7 +161,7 @@ class UnansweredError(Exception):
 
 
 class Bench:
-    """Judges one kernel on case after case, and torch's own operator where the kernel fails."""
+    """Judges one kernel on any number of cases, and torch's own operator where the kernel fails."""
 
     def __init__(
         self, session: Session, effort: Effort, implementation: Implementation, rival: Implementation | None = None
@@ -171,7 +172,7 @@ class Bench:
         self._rival = rival
 
     def judge(self, case: Case) -> Record:
-        """Raises :class:`UnansweredError` where there is no answer."""
+        """Judge the kernel on a case. Raises :class:`UnansweredError` if there is no verdict."""
         return self._judge(case, self._implementation)
 
     def is_doubtful(self, case: Case) -> bool:
@@ -186,7 +187,7 @@ class Bench:
 
 
 class SearchTrial:
-    """Answers hypothesis: does the kernel fail on this case?"""
+    """Tells hypothesis whether the kernel fails on a case, and stores the answers."""
 
     def __init__(self, operator: str, bench: Bench, examples: int, watcher: Watcher) -> None:
         self._operator = operator
@@ -195,20 +196,20 @@ class SearchTrial:
         self._watcher = watcher
         self._known: dict[str, bool] = {}
         self.failing: list[Record] = []
-        """In the order in which they were found: hypothesis tries ever smaller ones."""
+        """Records of failing cases in the order of judging: hypothesis proposes smaller and smaller ones."""
         self.verdicts: Counter[str] = Counter()
         self.examples = self.refused = self.doubtful = self._shrinking = 0
         self._tries = 1
         self.trouble: UnansweredError | None = None
 
     def fails(self, case: Case) -> bool:
-        """Whether the kernel fails on the case. Judged once: the answer is the same when hypothesis asks again."""
+        """Whether the kernel fails on the case. The case is judged once; later calls return the same answer."""
         if case.key not in self._known:
             self._known[case.key] = self._fails(case)
         return self._known[case.key]
 
     def _fails(self, case: Case) -> bool:
-        if self.trouble is not None or self._shrinking >= _MOST_SHRINKING:
+        if self.trouble is not None or self._shrinking >= _MOST_SHRINKING_JOBS:
             return False
         try:
             found = any(self._fails_once(case) for _ in range(self._tries))
@@ -233,7 +234,7 @@ class SearchTrial:
         return failed
 
     def _is_like_the_first(self, record: Record) -> bool:
-        """Whether it fails as the first failing case did. Shrinking must not turn a wrong result into another crash."""
+        """Whether it fails with the first failure's verdict. Shrinking must not turn a wrong result into a crash."""
         first = self.failing[0].verdict if self.failing else record.verdict
         return isinstance(record.verdict, FAILURES) and type(record.verdict) is type(first)
 
@@ -248,7 +249,7 @@ class SearchTrial:
 def search_operator(
     operator: Operator, probe: TorchProbe, bench: Bench, request: SearchRequest, watcher: Watcher
 ) -> SmallestFailure:
-    """Try cases until one fails, which is then shrunk, or until there were enough."""
+    """Judge cases until one fails, and shrink it, or until the requested number is reached."""
     began = time.monotonic()
     trial = SearchTrial(operator.name, bench, request.examples, watcher)
     smallest = _smallest(operator, probe, trial, request)

@@ -48,16 +48,16 @@ R = TypeVar("R")
 
 
 class FolderRequest(Protocol):
-    """The part of any request that says where its run folder is."""
+    """The fields of a request that determine its run folder."""
 
     @property
     def run_id(self) -> str | None:
-        """Name of the folder; None is made from the time."""
+        """Name of the folder; None: a name is made from the time."""
         ...
 
     @property
     def resume(self) -> bool:
-        """Go on with the run of that id."""
+        """Continue the run with that id."""
         ...
 
     @property
@@ -83,11 +83,12 @@ class StoredRun(NamedTuple):
 
 
 class OptionNames(NamedTuple):
-    """The options of a command that say where its folder is, for messages."""
+    """Names of the options by which a command chooses its folder, for messages."""
 
     place: str = "--output-dir"
-    """Says in which folder it is made."""
+    """Option for the parent folder."""
     name: str = "--run-id"
+    """Option for the folder's name."""
 
 
 _USUAL = OptionNames()
@@ -95,7 +96,7 @@ _USUAL = OptionNames()
 
 @contextlib.contextmanager
 def writing_to(folder: Path, what: str = "run folder", options: OptionNames = _USUAL) -> Iterator[None]:
-    """Turn errors of the file system into one line for the user."""
+    """Convert OSErrors in the block to a UsageError."""
     try:
         yield
     except OSError as error:
@@ -109,9 +110,9 @@ def open_folder(
     identity: Sequence[str] = IDENTITY,
     options: OptionNames = _USUAL,
 ) -> Path:
-    """The folder for this run: a fresh one, or the one to go on with if its configuration is the same.
+    """The folder for this run: a new one, or the one to continue if its configuration is the same.
 
-    `identity` names the parts of the configuration that must be as they were.
+    `identity` names the parts of the configuration that must not have changed.
     """
     if request.resume:
         return _reopen_folder(request.output_dir / str(request.run_id), manifest, identity, options)
@@ -184,9 +185,9 @@ _OPTIONS = {
     "root": "the folder of pairs", "files": "the operations", "implementations": "--impl",
     "enable_cleanup": "--cold-start",
 }  # fmt: skip
-"""Part of a configuration -> its option on the command line, where that has another name; or a description."""
+"""Part of a configuration -> its option on the command line if that has another name, or a description."""
 _OFF_SWITCHES = {"measured": "--no-measure", "judged": "--no-judge", "enable_profiling": "--no-profile"}
-"""Those whose option turns them off."""
+"""Parts of a configuration that an option turns off."""
 
 
 def _changes(name: str, before: object, now: object) -> Iterator[str]:
@@ -214,7 +215,7 @@ def _said(value: object) -> str:
 
 
 def note_circumstances(folder: Path, manifest: Manifest, options: OptionNames = _USUAL) -> str:
-    """Keep a resumed run's manifest if it differs from the first. Gives a line on what differs, or an empty text."""
+    """Store a resumed run's manifest if it differs from the first. Returns a line with the differences, or ""."""
     changed = difference(read_manifest(folder), manifest)
     if not changed:
         return ""
@@ -224,11 +225,11 @@ def note_circumstances(folder: Path, manifest: Manifest, options: OptionNames = 
 
 
 _MOST_RUNS = 10
-"""Runs that a message lists."""
+"""Most runs that a message lists."""
 
 
 def newest_first(output_dir: Path) -> list[Path]:
-    """The folders of runs, the one that was begun last first."""
+    """The folders of runs, the one that was started last first."""
     begun = [(path.stat().st_mtime_ns, path.parent) for path in output_dir.glob(f"*/{MANIFEST}")]
     return [folder for _, folder in sorted(begun, reverse=True)]
 
@@ -257,7 +258,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_run(folder: Path) -> StoredRun:
-    """A finished, stopped or still running run."""
+    """Read a run from its folder. The run may be finished, stopped or still running."""
     manifest = read_manifest(folder)
     records, note = read_records(folder, CASE_RECORDS)
     problems = _read(folder / PROBLEMS, tuple[Problem, ...]) or ()
@@ -265,14 +266,14 @@ def read_run(folder: Path) -> StoredRun:
 
 
 def read_records(folder: Path, kind: journal.RecordKind[R]) -> tuple[tuple[R, ...], str]:
-    """The last record of each key, and what was wrong with the end of the journal."""
+    """The last record of each key, and a note on damage at the end of the journal."""
     contents = journal.read(folder / journal.RECORDS, kind)
     latest = {kind.key(record): record for record in contents.records}
     return tuple(latest.values()), contents.note
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """What the file holds; None if there is none."""
+    """Decode a file; None: it does not exist."""
     try:
         return decode(path.read_bytes(), kind)
     except FileNotFoundError:
@@ -282,14 +283,14 @@ def _read(path: Path, kind: type[T]) -> T | None:
 
 
 def read_plan(folder: Path) -> PlannedRun | None:
-    """What was planned; None: the run was stopped before it had a plan, or an older version made it."""
+    """The plan of a run; None: the run was stopped before it had a plan, or an older version made it."""
     return _read(folder / PLAN, PlannedRun)
 
 
 def keep_plan(
     folder: Path, cases: tuple[PlannedCases, ...], began: RunPart, left_out: Mapping[str, int] | None = None
 ) -> PlannedRun:
-    """Write what is planned before the first case is judged; a resumed run adds a part to the earlier ones."""
+    """Write the plan before the first case is judged. A resumed run adds a part to the earlier ones."""
     earlier = read_plan(folder)
     planned = PlannedRun(cases, (*(earlier.parts if earlier else ()), began), dict(left_out or {}))
     with writing_to(folder):
@@ -300,7 +301,7 @@ def keep_plan(
 def end_part(
     folder: Path, planned: PlannedRun, cases: tuple[PlannedCases, ...], left_out: Mapping[str, int], ended_unix_ns: int
 ) -> PlannedRun:
-    """Keep when the last part of the run ended, and what is planned by then."""
+    """Write the end time of the run's last part, and the plan at that time."""
     last = msgspec.structs.replace(planned.parts[-1], ended_unix_ns=ended_unix_ns)
     ended = PlannedRun(cases, (*planned.parts[:-1], last), dict(left_out))
     with writing_to(folder):
@@ -313,7 +314,7 @@ def open_journal(
     kind: journal.RecordKind[R],
     options: OptionNames = _USUAL,
 ) -> journal.Journal[R]:
-    """The folder's journal, for this process alone."""
+    """Open the folder's journal for writing. No other process can open it meanwhile."""
     with writing_to(folder, options=options):
         return journal.Journal(folder, kind)
 
@@ -345,7 +346,7 @@ def keep_sources(folder: Path, offers: Iterable[Implementation | None]) -> None:
 
 
 def resuming_command(folder: Path) -> str:
-    """The command that goes on with the run in this folder; its other options are remembered."""
+    """The command that continues the run in this folder. The manifest has its other options."""
     parent = folder.parent
     where = ["--output-dir", str(parent)] if parent != OUTPUT_DIR else []
     return shlex.join(["torchstone", "run", "--resume", "--run-id", folder.name, *where])

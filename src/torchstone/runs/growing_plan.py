@@ -21,7 +21,7 @@ class GrowingPlan:
     def __init__(
         self, request: RunRequest, device: str, backends: Mapping[str, Backend], awaited: Sequence[str] = ()
     ) -> None:
-        """``awaited``: operators whose case is still to be found."""
+        """``awaited``: operators whose case is not found yet."""
         self._request, self._device, self._backends = request, device, backends
         self.cases: list[Case] = []
         self.awaited = list(awaited)
@@ -31,7 +31,7 @@ class GrowingPlan:
         self._folder: Path | None = None
 
     def add(self, cases: Sequence[Case]) -> None:
-        """Add cases. The kernels' sources are kept in the folder of the run, once that is known."""
+        """Add cases. After :meth:`begin`, their kernels' sources are written to the run folder."""
         self.cases += cases
         for name, made in self._backends.items():
             self._offers[name] |= _named(name, choose_implementations(tuple(cases), made), self._backends)
@@ -39,7 +39,7 @@ class GrowingPlan:
             folders.keep_sources(self._folder, self.implementations())
 
     def begin(self, manifest_key: str, held: tuple[Record, ...], folder: Path) -> None:
-        """To be called before jobs are made. ``held``: the records of an earlier part of the run."""
+        """Must be called before jobs are made. ``held``: the records of earlier parts of the run."""
         self._manifest_key, self._held, self._folder = manifest_key, held, folder
 
     def of(self, cases: Sequence[Case]) -> JobPlan:
@@ -47,27 +47,27 @@ class GrowingPlan:
         return join(self._plans(cases))
 
     def whole(self) -> JobPlan:
-        """The plan of all cases, and of those that are awaited."""
+        """The plan of all cases, including the awaited ones."""
         return msgspec.structs.replace(self.of(self.cases), awaited=len(self.awaited) * len(self._backends))
 
     def counts(self) -> tuple[PlannedCases, ...]:
-        """How many cases each backend has of each operator; one of each operator whose case is awaited."""
+        """How many cases are planned for each backend and operator. An awaited operator counts as one case."""
         expected = (PlannedCases(name, operator, 1) for name in self._backends for operator in self.awaited)
         return (*planned_cases(self._plans(self.cases)), *expected)
 
     def found_none(self, operator: str) -> int:
-        """Take out an operator that turned out to have no case. Gives how many cases fewer the plan has."""
+        """Remove an awaited operator that has no case. Returns by how many cases the plan is shorter."""
         self.awaited.remove(operator)
         return len(self._backends)
 
     def found(self, operator: str, case: Case) -> JobPlan:
-        """Add the case that was found for this operator. Gives the plan of this case."""
+        """Add the case that was found for this operator, and return the plan of this case."""
         self.awaited.remove(operator)
         self.add((case,))
         return self.of((case,))
 
     def implementations(self) -> Iterator[Implementation | None]:
-        """The kernels of all backends for all operators; None where a backend has none."""
+        """The kernels of all backends for all operators; None if a backend has none for an operator."""
         return (offer for offered in self._offers.values() for offer in offered.values())
 
     def _plans(self, cases: Sequence[Case]) -> list[JobPlan]:
@@ -96,7 +96,7 @@ class GrowingPlan:
 
 
 def _named(backend: str, offers: Offers, all_backends: Mapping[str, Backend]) -> Offers:
-    """Where several backends are compared, each implementation gets the backend name that the request uses."""
+    """With several backends, give each implementation the backend name that the request uses."""
     if len(all_backends) == 1:
         return offers
     return {

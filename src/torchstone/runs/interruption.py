@@ -14,21 +14,21 @@ _FORCE = 3
 
 
 class Interruption:
-    """Turns the first signal into KeyboardInterrupt at a moment when nothing is half done.
+    """Turns the first signal into KeyboardInterrupt, but not while a record is being written.
 
-    A second one is ignored: it may come while the executor ends its processes, which must not be left behind.
+    A second signal is ignored: it may come while the executor ends its processes, and all of them must be ended.
 
-    Only the main thread of a program may set signal handlers; elsewhere this does nothing and the program's own
-    handling stands.
+    Only the main thread of a program may set signal handlers. In other threads this does nothing, and the program's
+    own handlers stay.
     """
 
     def __init__(self) -> None:
-        self._held = False
+        self._delayed = False
         self._received = 0
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Handle the signals in here, and give back the old handlers afterwards."""
+        """Handle the signals in the block, and restore the old handlers afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -41,20 +41,20 @@ class Interruption:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """A signal in here takes effect only at the end."""
-        self._held = True
+        """Delay the first signal in the block, until :meth:`raise_pending` is called."""
+        self._delayed = True
         try:
             yield
         finally:
-            self._held = False
+            self._delayed = False
 
     def raise_pending(self) -> None:
-        """Act on a signal that was held back."""
+        """Raise KeyboardInterrupt if a signal was received."""
         if self._received:
             raise KeyboardInterrupt
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received += 1
-        first = self._received == 1 and not self._held
+        first = self._received == 1 and not self._delayed
         if first or self._received >= _FORCE:
             raise KeyboardInterrupt

@@ -1,8 +1,8 @@
-"""Writes and reads the journal of a run: one JSON line per result, given to the system at once and to the disk soon.
+"""Writes and reads the journal of a run: one JSON line per result, written at once and synced to the disk soon after.
 
-Separate from `folder` because the journal is the one file whose loss would lose results. It knows no plans and reports,
-only how to stay intact when the process, the disk or the power fails. A `RecordKind` tells what the lines are: judged
-cases (records), or results of other commands.
+Separate from `folder` because only the loss of this file would lose results. The code keeps the journal intact when the
+process, the disk or the power fails; it knows no plans and reports. A `RecordKind` describes the lines: judged cases
+(records), or results of other commands.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ SUPERSEDED = "superseded.jsonl"
 LOCK = "records.lock"
 
 _PATIENCE_SECONDS = 2.0
-"""How long processes left by an owner that has ended may still hold the lock before we give up."""
+"""Longest wait for the lock if its owner has ended but processes that the owner started still hold it."""
 
 
 R = TypeVar("R")
 
 
 class RecordKind(NamedTuple, Generic[R]):
-    """What the lines of a journal are, and what a resumed run does with them."""
+    """The type of a journal's lines, and which of them a resumed run keeps."""
 
     name: str
     """The value of the field `kind` in every line; lines without that field are `case`."""
     type: type[R]
     key: Callable[[R], str]
-    """Of several records with the same key only the last one counts."""
+    """Returns a record's key. Of several records with the same key only the last one counts."""
     tried_again: Callable[[R], bool]
-    """Whether a resumed run judges this job again."""
+    """Returns whether a resumed run judges a record's job again."""
 
 
 class Line(NamedTuple, Generic[R]):
-    """One line as it stands in the file, and what it says."""
+    """One line of the file as bytes, and the decoded record."""
 
     text: bytes
     record: R
 
 
 class Contents(NamedTuple, Generic[R]):
-    """What a journal holds."""
+    """The content of a journal."""
 
     lines: tuple[Line[R], ...]
     whole_bytes: int
-    """Length of the part before a torn last line."""
+    """Length of the file without an incomplete last line."""
     note: str
-    """Empty, or what was wrong with the end of the file."""
+    """A message on damage at the end of the file; empty: there is none."""
 
     @property
     def records(self) -> tuple[R, ...]:
@@ -83,7 +83,7 @@ _READERS = {
 
 
 def read(path: Path, kind: RecordKind[R]) -> Contents[R]:
-    """Read a journal. A torn last line (the process died while writing it) is left out, and the note says so."""
+    """Read a journal. An incomplete last line (the process died while writing it) is left out and noted."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -133,7 +133,7 @@ class Journal(Generic[R]):
     """A journal open for writing by this process alone."""
 
     def __init__(self, folder: Path, kind: RecordKind[R]) -> None:
-        """Take the lock, read what is there, cut off a torn last line."""
+        """Take the lock, read the file, and cut off an incomplete last line."""
         self.path = folder / RECORDS
         self._kind = kind
         self._lock = _take_lock(folder / LOCK, folder)
@@ -156,11 +156,11 @@ class Journal(Generic[R]):
 
     @property
     def records(self) -> tuple[R, ...]:
-        """Everything in the file, in the order of writing."""
+        """All records of the file, in the order of writing."""
         return tuple(line.record for line in self._lines)
 
     def append(self, record: R) -> None:
-        """Write one line. It survives the end of this process, and soon, when the disk has it, also a power cut."""
+        """Write one line. It survives the end of this process, and after the next sync also a power cut."""
         text = encode(record)
         try:
             written = os.write(self._descriptor, text + b"\n")
@@ -181,10 +181,10 @@ class Journal(Generic[R]):
             raise self._not_kept(error) from error
 
     def compact(self, planned: Collection[str], *, tries_again: bool = True) -> int:
-        """Move what a resumed run does not count to ``superseded.jsonl``; the number of lines moved.
+        """Move lines that a resumed run does not count to ``superseded.jsonl``; return the number of moved lines.
 
-        These are records that are no longer planned, all but the last of several with one key, and, if ``tries_again``,
-        those of cases that are judged again.
+        These are records that are no longer planned, and all but the last of several with one key. With
+        ``tries_again``, records of cases that are judged again are moved, too.
         """
         key = self._kind.key
         lines = [line for line in self._lines if not (tries_again and self._kind.tried_again(line.record))]
@@ -194,7 +194,7 @@ class Journal(Generic[R]):
         moved = [line for line in self._lines if id(line) not in kept_ids]
         if not moved:
             return 0
-        # First into the other file, then out of this one: a crash in between leaves a copy too many, never one too few.
+        # First add them to the other file: after a crash in between they are in both files, never in none.
         _add_lines(self.path.with_name(SUPERSEDED), [line.text for line in moved])
         data = b"".join(line.text + b"\n" for line in kept)
         write_atomically(self.path, data)
@@ -224,7 +224,7 @@ class Journal(Generic[R]):
             os.close(self._descriptor)
 
     def _open_at(self, whole_bytes: int) -> int:
-        """Open for appending after the first `whole_bytes`, whatever follows them cut off."""
+        """Open for appending after the first `whole_bytes`, and cut off the rest."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         size = os.fstat(descriptor).st_size
         if size == whole_bytes - 1:
@@ -239,7 +239,7 @@ class Journal(Generic[R]):
 
 
 def _add_lines(path: Path, texts: list[bytes]) -> None:
-    """Append lines to a file in one step, those it already holds left out."""
+    """Append lines to a file in one step, except those that it has already."""
     old = path.read_bytes() if path.exists() else b""
     known = set(old.split(b"\n"))
     new = b"".join(text + b"\n" for text in dict.fromkeys(texts) if text not in known)
@@ -248,7 +248,7 @@ def _add_lines(path: Path, texts: list[bytes]) -> None:
 
 
 def _take_lock(path: Path, folder: Path) -> int:
-    """An open descriptor that holds the folder's lock; it is released when the process ends, however it ends."""
+    """Take the folder's lock and return its open descriptor. The system releases the lock when the process ends."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     for _ in _tries():
         try:
@@ -268,7 +268,7 @@ def _take_lock(path: Path, folder: Path) -> int:
 
 
 def _tries() -> Iterator[None]:
-    """At least one try, then more until patience ends."""
+    """Yield at least once, then every 50 ms until :data:`_PATIENCE_SECONDS` are over."""
     until = time.monotonic() + _PATIENCE_SECONDS
     yield
     while time.monotonic() < until:

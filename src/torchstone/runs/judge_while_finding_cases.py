@@ -1,8 +1,8 @@
 """Judges the first cases of a suite while the suite still finds others.
 
 The suite names its operators beforehand, each with at most one case, so that a plan can be written and progress shown.
-Each case is planned when it is found. One thread iterates the suite, one the judging session; all else happens in the
-thread that iterates the records.
+Each case is planned when it is found. One thread iterates the suite and one the judging session. All other work is done
+in the thread that iterates the records.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from torchstone.suites import Arrivals, CaseQuery, Quiet, Suite, known_operators
 
 
 def arrivals_of(request: RunRequest, device: str, suite: Suite, query: CaseQuery) -> Arrivals | None:
-    """The suite's cases as they are found. None: the suite finds them all at once, or the query needs all to choose.
+    """The suite's cases as they are found. None: the suite finds all at once, or the query must choose among all.
 
-    Each name that the query gives must be an operator of the suite. If that has no case, it is only left out.
+    Raises UsageError for a requested name that is no operator of the suite. An operator without a case is left out.
     """
     arriving: Callable[[CaseQuery, Quiet], Arrivals] | None = getattr(suite, "arriving", None)
     chooses_among_all = query.expression is not None or query.keys is not None  # not `largest`: each has one case
@@ -42,7 +42,7 @@ def arrivals_of(request: RunRequest, device: str, suite: Suite, query: CaseQuery
 
 
 def _require_names(query: CaseQuery, suite: Suite, suite_name: str) -> None:
-    """Refuse a misspelt operator before anything is read."""
+    """Raise UsageError for an unknown operator name before any case is read."""
     known = known_operators(suite, msgspec.structs.replace(query, operators=None, sample=None)) or frozenset()
     for name in query.operators or ():
         if not any(names_operator(name, operator) for operator in known):
@@ -51,7 +51,7 @@ def _require_names(query: CaseQuery, suite: Suite, suite_name: str) -> None:
 
 
 class _Lane:
-    """Makes contexts that never overlap a measurement on the device: each waits for the other (`measuring_lane`)."""
+    """Makes context managers whose blocks never overlap a measurement on the device, by its lane (`measuring_lane`)."""
 
     def __init__(self, device: str) -> None:
         self._name = find_devices(device)[0].name
@@ -77,14 +77,14 @@ class _Found(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """One of the two threads is done."""
+    """One of the two threads has ended, perhaps with an error."""
 
     thread: str
     error: Exception | None = None
 
 
 class LateObserver(Protocol):
-    """The part of an observer that late cases need."""
+    """The methods of an observer that late cases need."""
 
     def recorded_earlier(self, record: Record) -> None:
         """A case that was found now already has a record, made by an earlier part of the run."""
@@ -96,20 +96,20 @@ class LateObserver(Protocol):
 
 
 class LateCases:
-    """Judges in one session the cases that are planned, and those that are found meanwhile."""
+    """Judges the planned cases, and those that are found meanwhile, in one session."""
 
     def __init__(self, arrivals: Arrivals, growing: GrowingPlan, observer: LateObserver) -> None:
         self._arrivals, self._growing, self._observer = arrivals, growing, observer
         self._news: queue.SimpleQueue[_Found | Answer | _Ended] = queue.SimpleQueue()
         self.waiting: dict[str, Job] = {}
-        """By key, all that were submitted; the caller removes those that are answered."""
+        """Submitted jobs by key. The caller removes those that are answered."""
 
     def left_out(self) -> dict[str, int]:
-        """Why operators have no case, and how many, as far as is known."""
+        """Reasons why operators have no case -> number of operators, as far as known."""
         return self._arrivals.left_out()
 
     def answers(self, executor: Executor, first: JobPlan) -> Iterator[Record]:
-        """The records of the first plan's jobs and of later ones, and of later cases for which there is no kernel."""
+        """Judge the first plan's jobs and later ones; yield their records, and those of cases without a kernel."""
         session = session_of(executor)
         threads = [
             Thread(target=self._watch, args=("cases", (_Found(*each) for each in self._arrivals)), daemon=True),
@@ -139,16 +139,17 @@ class LateCases:
                     thread.join()
 
     def _watch(self, name: str, items: Iterator[_Found | Answer]) -> None:
-        """Run in a thread: put every item into the queue, at last that there are no more or what went wrong."""
+        """Body of a thread: put every item into the queue, and at the end an `_Ended` with the error, if any."""
         try:
             for item in items:
                 self._news.put(item)
-        except Exception as error:  # noqa: BLE001 - raised again in the thread that asks for records
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that iterates the records
             self._news.put(_Ended(name, error))
         else:
             self._news.put(_Ended(name))
 
     def _planned(self, session: Session, operator: str, case: Case | None) -> Iterator[Record]:
+        """Plan a found case and submit its jobs; yield the records of backends without a kernel for it."""
         if case is None:
             self._observer.fewer(self._growing.found_none(operator))
             return

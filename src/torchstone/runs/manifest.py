@@ -25,9 +25,9 @@ _GIT_SECONDS = 5.0
 def collect(
     configuration: Mapping[str, Any], seeds: Mapping[str, str] | None = None, nodes: tuple[Node, ...] = ()
 ) -> Manifest:
-    """The circumstances of a run with this configuration. Without `seeds`, inputs are drawn from OS randomness.
+    """The manifest of a run with this configuration. Without `seeds`, inputs are drawn from OS randomness.
 
-    ``nodes``: the machines that judge, where they are others than this one.
+    ``nodes``: the machines that judge, if they are not this one.
     """
     return Manifest(
         hardware=nodes[0].hardware if nodes else hardware(),
@@ -41,7 +41,7 @@ def collect(
 
 
 def git() -> Git | None:
-    """The state of the repository around the current folder. None: no repository, no git, or no answer in time."""
+    """State of the git repository of the current folder. None: no repository, no git, or git takes too long."""
     command = ["git", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
         answer = subprocess.run(
@@ -70,7 +70,7 @@ def _parse_git(status: str) -> Git:
 
 
 def telling_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that can change a result, without those whose names suggest a secret."""
+    """Environment variables that can change a result, without those whose names suggest a secret."""
     return {
         name: value
         for name, value in sorted(environment.items())

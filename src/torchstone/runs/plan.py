@@ -36,14 +36,14 @@ CASE_RECORDS = RecordKind(
     key=lambda record: record.job_key,
     tried_again=lambda record: isinstance(record.verdict, Unjudged),
 )
-"""The journal of a run of judged cases. Cases that the machine could not judge are tried again."""
+"""The kind of journal that a run of judged cases has. A resumed run judges `unjudged` cases again."""
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What all jobs of a run have in common."""
+    """Settings that all jobs of a run share."""
 
     backend: str
-    """Its name stands in the records of operators for which it has no kernel."""
+    """Name of the backend, for the records of operators for which it has no kernel."""
     effort: Effort = "normal"
     deadlines: Deadlines = Deadlines()
     measured: bool = True
@@ -60,17 +60,17 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True):
-    """Every case of a run is in exactly one of the three."""
+    """The cases of a run. Each is in exactly one of ``jobs``, ``missing`` and ``done``."""
 
     jobs: tuple[Job, ...]
-    """Still to be judged. Those of one implementation follow each other, so that one worker can serve them."""
+    """Jobs to judge. Those of one implementation follow each other, so that one worker can serve them."""
     missing: tuple[Record, ...]
-    """Records, not yet in the journal, of cases whose operator the backend lacks."""
+    """Records, not yet in the journal, of cases for which the backend has no kernel."""
     done: tuple[Record, ...]
-    """Records that the journal holds already."""
+    """Records that the journal has already."""
     terms: Terms
     awaited: int = 0
-    """Cases that the suite has still to find."""
+    """Number of cases that the suite has not found yet."""
 
     @property
     def keys(self) -> frozenset[str]:
@@ -96,9 +96,9 @@ def make_plan(
     held: Iterable[Record] = (),
     why_missing: Callable[[str], str] | None = None,
 ) -> JobPlan:
-    """Pair every case with what is offered for its operator; `held` are the records of an earlier part of the run.
+    """Pair every case with the implementation that is offered for its operator.
 
-    A backend that can say why it offers nothing for an operator does so by `why_missing`.
+    `held`: records of earlier parts of the run. `why_missing` returns why a backend offers nothing for an operator.
     """
     judged = {record.job_key: record for record in held if not _is_open(record, terms)}
     jobs = _jobs(cases, offers, terms)
@@ -121,7 +121,7 @@ def _is_open(record: Record, terms: Terms) -> bool:
 
 
 def join(plans: Sequence[JobPlan]) -> JobPlan:
-    """The plans of several backends as one, operator by operator, so that times to be compared are taken in turn."""
+    """Join the plans of several backends to one, sorted by operator, so that compared kernels are timed in turn."""
     if len(plans) == 1:
         return plans[0]
     place = {name: number for number, name in enumerate(dict.fromkeys(name for p in plans for name in p.operators))}
@@ -135,7 +135,7 @@ def join(plans: Sequence[JobPlan]) -> JobPlan:
 
 
 def planned_cases(plans: Iterable[JobPlan]) -> tuple[PlannedCases, ...]:
-    """How many cases each backend has of each operator."""
+    """How many cases are planned for each backend and operator."""
     return tuple(
         PlannedCases(plan.terms.backend, operator, count)
         for plan in plans
@@ -144,7 +144,7 @@ def planned_cases(plans: Iterable[JobPlan]) -> tuple[PlannedCases, ...]:
 
 
 def _jobs(cases: Sequence[Case], offers: Mapping[str, Implementation | None], terms: Terms) -> dict[str, Job]:
-    """Jobs by key, grouped by implementation in order of appearance. A case listed twice is one job."""
+    """Jobs by key, grouped by implementation in the order of the cases. A case that is listed twice is one job."""
     groups: dict[str, dict[str, Job]] = {}
     for case in cases:
         implementation = offers[case.operator]

@@ -56,16 +56,16 @@ class Replayed(NamedTuple):
     source: Replayable
     verdict: Verdict
     log_tail: str = ""
-    """The last bytes of what the kernel printed."""
+    """The last bytes of the kernel's printed output."""
     saved: Path | None = None
-    """The file with the values of the call, if it was asked for and the call was made."""
+    """The file with the values of the call, if it was requested and the call was made."""
 
 
 class NothingFailed(NamedTuple):
     """No case failed, so there is nothing to replay."""
 
     verdicts: Counter[str]
-    """How many records have which verdict."""
+    """Number of records with each verdict."""
 
     def __str__(self) -> str:
         if set(self.verdicts) == {"agrees"}:
@@ -74,7 +74,7 @@ class NothingFailed(NamedTuple):
 
 
 def find(path: Path, job_key: str | None = None, operator: str | None = None) -> list[Replayable] | NothingFailed:
-    """The failures in a run folder, or in a journal file, that fit. Raises if none of them can be replayed."""
+    """The matching failures in a run folder or journal file. Raises UsageError if none of them can be replayed."""
     records = _records_file(path)
     latest = {record.job_key: record for record in journal.read(records, CASE_RECORDS).records}
     chosen = [record for record in latest.values() if _fits(record, job_key, operator)]
@@ -109,7 +109,7 @@ def _call_of(record: Record) -> Replay | None:
 
 
 def _identity(record: Record) -> str:
-    """Equal for failures of which one replay is enough: a kernel that fails to load does so for each of its cases."""
+    """A key that is equal for failures that need one replay only. A kernel that fails to load fails for all cases."""
     at_load = isinstance(record.verdict, Crashed) and record.verdict.stage == "load"
     return record.implementation.key if at_load else record.job_key
 
@@ -125,9 +125,9 @@ def _counts(verdicts: Counter[str]) -> str:
 def replay(
     found: list[Replayable], device: str | None = None, threads: int | None = None, save: Path | None = None
 ) -> Iterator[Replayed]:
-    """Repeat each failure, where it happened unless another device is named.
+    """Repeat each failure, on the device of its record unless another one is given.
 
-    ``save``: the file for the values of the call; of several failures ``case-1.pt``, ``case-2.pt``, in their order.
+    ``save``: file for the values of the call. For several failures it is ``case-1.pt``, ``case-2.pt``, in their order.
     """
     with ExitStack() as stack:
         keys = [item.record.job_key for item in found]

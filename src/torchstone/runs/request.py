@@ -40,7 +40,7 @@ DTYPE_ALIASES = {
 }  # fmt: skip
 
 OUTPUT_DIR = Path("torchstone_runs")
-"""Where run folders are made unless told otherwise."""
+"""Default folder in which run folders are made."""
 
 IDENTITY = (
     "suite",
@@ -78,17 +78,17 @@ LATER_PARTS = {
     "results": "read",
     "baseline": "eager",
 }
-"""Those that manifests of earlier versions do not have, with the values that such runs had."""
+"""Options that manifests of earlier versions do not have, with the values that such runs had."""
 
 
 _LEAST_MEMORY_BYTES = 256 << 20
-"""Below this a worker crashes in torch's own kernels. Measured on the CPU: addmm needs between 224 and 256 MiB."""
+"""Least memory limit of a worker. Below it torch's own kernels crash: on the CPU, addmm needs 224 to 256 MiB."""
 _LEAST_PROCESSES = 2
-"""The worker and its warden."""
+"""Least limit on processes: the worker and its warden."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, as the command line or the API asks for it."""
+    """The options of one run, from the command line or the API."""
 
     suite: str = "smoke"
     case: Case | None = None
@@ -96,25 +96,25 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | tuple[str, ...] = "aten"
     """Where the kernels come from. Several names: all of them are judged in this run and compared."""
     operators: tuple[str, ...] | None = None
-    """Overload or base names; None is every operator of the suite."""
+    """Overload or base names; None: all operators of the suite."""
     kernels_dir: Path | None = None
-    """For backends that read kernels from a folder."""
+    """Folder of kernels, for backends that read one."""
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     dtypes: tuple[str, ...] | None = None
-    """torch dtype names; None is the suite's own choice."""
+    """torch dtype names; None: the suite's own choice."""
     source: str | None = None
-    """For suites that read their cases from a file: a path, or ``hf://…``; None is the suite's own."""
+    """Path or ``hf://…`` of the file from which a suite reads its cases; None: the suite's own file."""
     mode: Mode = "fwd"
     """Whether results are judged, gradients, or both."""
     largest: int | None = None
-    """Only so many cases of each operator, those with the most bytes of arguments."""
+    """Only this many cases of each operator, those with the most bytes of arguments."""
     sample: int | None = None
-    """Only so many cases in all, every operator in turn."""
+    """Only this many cases in all, taken from every operator in turn."""
     overhead_dominated: bool = False
     """Only calls that take about as long as a kernel launch."""
     expression: str | None = None
-    """Only cases whose operator or label fits it: ``relu and not bf16``."""
+    """Only cases whose operator or label matches this expression: ``relu and not bf16``."""
     case_keys: tuple[str, ...] | None = None
     """Only the cases with these keys: those that failed in an earlier run."""
     effort: Effort = "normal"
@@ -125,11 +125,12 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     non_finite: NonFiniteInputs = "check"
     """`ignore`: do not call pointwise operators with NaN and infinities among their inputs."""
     baseline: Baseline = "eager"
-    """What is timed as the reference: torch's own, or under torch.compile. Results are compared with the former."""
+    """What is timed as the reference: torch's operator in eager mode, or under torch.compile. Results are always
+    compared with eager mode."""
     run_id: str | None = None
-    """Name of the run's folder; None is made from the time."""
+    """Name of the run's folder; None: a name is made from the time."""
     resume: bool = False
-    """Go on with the run of that id, keeping what it has."""
+    """Continue the run with that id, and keep its records."""
     fail_fast: bool = False
     """Stop after the first case whose verdict makes the run fail, see `fails`."""
     output_dir: Path = OUTPUT_DIR
@@ -140,7 +141,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Try every case of a kernel, also after two of them timed out in the same stage."""
     limits: Limits = Limits()
     executor: str = "local"
-    """Where the jobs run."""
+    """Name of the executor that brings the jobs to judges."""
     ray_address: str = "auto"
     """Address of the cluster, for the executor `ray`."""
     gpu: str = ""
@@ -148,24 +149,24 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     results: ResultReading = "read"
     """`copied`: the kernel's process copies its results; the judge reads none of its memory and uses no CUDA IPC."""
     threads: int = 1
-    """CPU threads of the candidate and of the reference alike."""
+    """Number of CPU threads, the same for candidate and reference."""
     judges: int = 1
-    """Judges on each device."""
+    """Number of judges on each device."""
     measured: bool = True
-    """False: check only."""
+    """False: cases are only checked, not timed."""
     require_authored: bool = False
     """Kernels that leave the work to torch or to a library get the verdict `delegated`."""
     command: tuple[str, ...] = ()
-    """The command line that asks for this run, for the summary; empty if a program does."""
+    """The command line of this run, for the summary; empty if a program started it."""
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The names of one or several backends alike."""
+        """The names of the backends, as a tuple even if there is one only."""
         return (self.backend,) if isinstance(self.backend, str) else self.backend
 
 
 def canonical_dtypes(names: Iterable[str]) -> tuple[str, ...]:
-    """torch's names for what users write (``bf16``, ``torch.float32``), each once."""
+    """torch's names of the dtypes that a user names (``bf16``, ``torch.float32``), each once."""
     found: dict[str, None] = {}
     for name in names:
         bare = name.strip().removeprefix("torch.")
@@ -177,7 +178,7 @@ def canonical_dtypes(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def check(request: RunRequest) -> RunRequest:
-    """The request with canonical names, aliases resolved. Raises on options that are wrong."""
+    """The request with canonical names instead of aliases. Raises UsageError for invalid options."""
     if request.threads < 1:
         raise UsageError(f"threads is {request.threads}; it must be 1 or more.")
     if request.largest is not None and request.largest < 1:
@@ -201,7 +202,7 @@ def check(request: RunRequest) -> RunRequest:
 
 
 def _require_room_for_a_worker(limits: Limits) -> None:
-    """Raises on limits under which torch's own kernels crash too."""
+    """Raise UsageError for limits under which torch's own kernels would crash."""
     if limits.memory_bytes < _LEAST_MEMORY_BYTES:
         raise UsageError(
             f"the memory limit is {limits.memory_bytes} bytes; a worker needs {_LEAST_MEMORY_BYTES >> 20} MiB or more. "
@@ -214,7 +215,7 @@ def _require_room_for_a_worker(limits: Limits) -> None:
 
 
 def _canonical_backend(names: tuple[str, ...]) -> str | tuple[str, ...]:
-    """Each canonical name once; a single one as a plain text."""
+    """The canonical names, each once; a single one as a string."""
     found = tuple(dict.fromkeys(registry.backends.canonical(name) for name in names))
     if not found:
         raise UsageError("no backend is named. Name at least one, for example aten.")
@@ -222,7 +223,7 @@ def _canonical_backend(names: tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 def check_run_id(run_id: str | None, resume: bool) -> None:
-    """Raises on a run id that is not a plain folder name, and on ``resume`` without a run id."""
+    """Raise UsageError for a run id that is not a plain folder name, and for ``resume`` without a run id."""
     if run_id is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", run_id):
         raise UsageError(f"run id '{run_id}' is not a plain folder name. Use letters, digits, '_', '-', '.', '+'.")
     if resume and run_id is None:
@@ -230,7 +231,7 @@ def check_run_id(run_id: str | None, resume: bool) -> None:
 
 
 def configuration(request: RunRequest, device: str) -> dict[str, Any]:
-    """What a manifest keeps of the request: all options that can change results, and not where these are written."""
+    """The request's options that a manifest keeps: those that can change results, not those of the output."""
     return {
         "suite": request.suite,
         "case": None if request.case is None else request.case.key,

@@ -30,7 +30,7 @@ from torchstone.suites import ListedSuite, Suite, left_out
 from torchstone.suites.recorded_call_files import identity_of
 
 _MOST_NAMED = 12
-"""Places that one warning names: two lines of a terminal."""
+"""Most places that one warning names: they fill two lines of a terminal."""
 
 ExecutorFactory = Callable[[ExecutorOptions], Executor]
 Ending = Literal["complete", "interrupted", "failed"]
@@ -44,11 +44,11 @@ class Observer(Protocol):
         ...
 
     def planned(self, plan: JobPlan, folder: Path) -> None:
-        """The run is about to begin."""
+        """The plan is made, and judging is about to begin."""
         ...
 
     def recorded(self, record: Record) -> None:
-        """A record is in the journal."""
+        """A record was written to the journal."""
         ...
 
     def recorded_earlier(self, record: Record) -> None:
@@ -60,7 +60,7 @@ class Observer(Protocol):
         ...
 
     def warned(self, message: str) -> None:
-        """Something the user should know; the run goes on."""
+        """Show a warning to the user; the run continues."""
         ...
 
 
@@ -87,7 +87,7 @@ class SilentObserver:
 
 
 class Report(Protocol):
-    """What a run needs of a report: contents by file name. This package does not import `reports`."""
+    """The interface of a report: contents by file name. This package does not import `reports`."""
 
     @property
     def files(self) -> Mapping[str, bytes]: ...
@@ -103,14 +103,14 @@ class RunResult(Generic[R]):
 
     folder: Path
     report: R
-    """The report, as it was written into the folder."""
+    """The report that was written into the folder."""
     records: tuple[Record, ...]
     interrupted: bool
-    """Ctrl-C or SIGTERM ended it early; what was done is kept."""
+    """Whether Ctrl-C or SIGTERM ended the run early. Its records are kept."""
     problems: tuple[Problem, ...]
-    """What the backend found and could not use, and kernels that no case uses."""
+    """Kernels and files that the backend could not use, and kernels that no case uses."""
     left_by_fail_fast: int = 0
-    """Cases that were not judged because `fail_fast` ended the run; `resume` judges them."""
+    """Number of cases that were not judged because `fail_fast` ended the run; `resume` judges them."""
 
 
 def execute(
@@ -122,7 +122,7 @@ def execute(
     suite: Suite | None = None,
     backend: Backend | None = None,
 ) -> RunResult[R]:
-    """Carry out the request. Suite, backend and executor are found by name unless they are given."""
+    """Carry out the request. Suite, backend and executor are looked up by name unless they are given."""
     request = check(request)
     part = RunPart(time.time_ns(), request.command)
     factory = executor_factory or registry.executors.factory(request.executor)
@@ -162,7 +162,7 @@ def execute(
         )
         growing.begin(manifest.key, journal.records, folder)
         plan, held = growing.whole(), {record.job_key for record in journal.records}
-        known = plan.keys | held if plan.awaited else plan.keys  # cases still to be found may have records, too
+        known = plan.keys | held if plan.awaited else plan.keys  # cases that are not found yet may have records, too
         folders.bring_in_order(folder, journal, known, growing.implementations(), problems)
         planned = folders.keep_plan(folder, growing.counts(), part, without)
         _tell(observer, notes)
@@ -176,7 +176,7 @@ def execute(
         planned = folders.end_part(folder, planned, growing.counts(), without, time.time_ns())
         if late is not None and not plan.awaited:
             require_some(request, growing.cases)
-            # Cases that this part could not judge keep their records: these are the result.
+            # `unjudged` cases of this part keep their records, which are part of the result.
             folders.bring_in_order(folder, journal, plan.keys, growing.implementations(), problems, tries_again=False)
         first = folders.read_manifest(folder)
         made = report(journal.records, problems, RunDescription(first, planned))
@@ -190,7 +190,7 @@ def execute(
 def _suite(request: RunRequest, site: Site) -> Suite:
     if request.case is not None:
         return ListedSuite([request.case])
-    if site.ask is not None:  # the file describes the run: it must be here, before a node is asked
+    if site.ask is not None:  # the manifest needs this file's hash, so it must be here
         identity_of(request.source)
     return suite_at(request.suite, request.source, site)
 
@@ -223,7 +223,7 @@ def _executor_options(request: RunRequest, device: str, manifest_key: str = "") 
 
 
 def _told(problems: tuple[Problem, ...]) -> tuple[str, ...]:
-    """A line for each reason. It names some of the kernels that share it; the reports name all."""
+    """A line for each reason, with some of the kernels that it applies to; the reports name all of them."""
     places: dict[str, list[str]] = {}
     for problem in problems:
         places.setdefault(problem.reason, []).append(problem.where)
@@ -241,12 +241,12 @@ def _tell(observer: Observer, notes: Iterable[str]) -> None:
 
 
 def _told_left_out(request: RunRequest, reasons: Mapping[str, int]) -> tuple[str, ...]:
-    """How many entries of its source the suite makes no case of, a line for each reason."""
+    """A line for each reason why the suite makes no case of an entry of its source, with the number of entries."""
     return tuple(f"suite '{request.suite}' leaves out {count}: {reason}" for reason, count in reasons.items())
 
 
 def _told_not_found(request: RunRequest, cases: tuple[Case, ...]) -> str:
-    """A line if some of the requested case keys fit no case now; empty if all do."""
+    """A line if some of the requested case keys match no case now; empty if all do."""
     wanted = set(request.case_keys or ())
     lost = len(wanted - {case.key for case in cases})
     return f"{lost} of the {len(wanted)} cases that failed are left out by other options or the suite." if lost else ""
@@ -261,7 +261,7 @@ def _judge(
     *,
     fail_fast: bool,
 ) -> Ending:
-    """Run every job, or those up to the first failure, and journal every record; how it ended."""
+    """Run every job, or those up to the first failure, and write every record to the journal; return how it ended."""
     interruption = Interruption()
 
     def keep(record: Record) -> None:
@@ -297,14 +297,14 @@ def _judge(
 def _each_once(
     answers: Iterator[Record], waiting: dict[str, Job], plan: JobPlan, observer: Observer
 ) -> Iterator[Record]:
-    """Exactly one record for every case without one, even if the executor answers a job twice or not at all.
+    """Yield exactly one record for every job and missing kernel, even if the executor answers twice or not at all.
 
-    ``waiting`` may grow meanwhile.
+    ``waiting``: jobs without an answer, by key. It may grow meanwhile.
     """
     yield from plan.missing
     for record in answers:
         if isinstance(record.verdict, Missing):
-            yield record  # of a case without a kernel that was found while others were judged
+            yield record  # a case without a kernel, found while others were judged
         elif waiting.pop(record.job_key, None) is None:
             observer.warned(f"the executor answered job {record.job_key} unasked or twice; that record is left out.")
         else:
@@ -327,7 +327,7 @@ def _unanswered(job: Job, terms: Terms) -> Record:
 
 
 def _close(answers: Iterator[Record]) -> None:
-    """Stop all work of the executor. A plain iterator has nothing to stop."""
+    """Close the iterator if it can be closed, which stops all work of the executor."""
     close = getattr(answers, "close", None)
     if close is not None:
         close()

@@ -11,27 +11,27 @@ from torchstone.errors import UsageError
 
 
 class SavedCalls:
-    """Where the judge writes each call, and where the file is moved when the call has been judged."""
+    """The temporary file that the judge writes for each call, and the file's final path."""
 
     def __init__(self, folder: Path, save: Path, job_keys: Sequence[str]) -> None:
-        """Of several calls the files are numbered: ``case-1.pt``, ``case-2.pt``."""
+        """For several calls the files are numbered: ``case-1.pt``, ``case-2.pt``."""
         self._folder = folder
         names = [save] if len(job_keys) == 1 else [_numbered(save, number) for number in range(1, len(job_keys) + 1)]
         self._targets = dict(zip(job_keys, names, strict=True))
 
     def written_to(self, job_key: str) -> Path:
-        """The file that the judge writes."""
+        """The temporary file that the judge writes."""
         return self._folder / job_key
 
     def keep(self, job_key: str) -> Path | None:
-        """Give the file its name. None: the call was not made, so there is no file."""
+        """Move the file to its final path, and return it. None: the call was not made, so there is no file."""
         written, target = self.written_to(job_key), self._targets[job_key]
         return written.replace(target) if written.is_file() else None
 
 
 @contextmanager
 def saved_calls(save: Path, job_keys: Sequence[str]) -> Iterator[SavedCalls]:
-    """Makes a temporary folder beside ``save``, so that a finished file is moved there in one step."""
+    """Make a temporary folder beside ``save``, so that a finished file can be moved there in one step."""
     try:
         folder = tempfile.TemporaryDirectory(dir=save.absolute().parent, prefix=".torchstone-")
     except OSError as error:

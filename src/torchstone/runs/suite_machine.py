@@ -10,7 +10,7 @@ from torchstone.suites.remote_suite import SuiteAtNode, is_here
 
 
 def suite_at(name: str, source: str | None, site: Site) -> Suite:
-    """The suite of that name. A node is asked where this machine lacks the device, or the file that the suite reads."""
+    """The suite of this name. A node finds its cases if this machine lacks the device or the suite's source file."""
     if site.ask is not None and not (has_device(site.device) and is_here(source)):
         return SuiteAtNode(name, site.ask)
     made: Suite = registry.suites.factory(name)()

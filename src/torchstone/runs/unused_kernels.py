@@ -1,8 +1,8 @@
 """Finds kernels of a backend that the run does not judge, each with the reason.
 
 Reasons are a misspelt name, another overload, an operator that the suite does not use, or another folder beside it that
-serves the same overload. Only the run knows both the backend's kernels and the suite's operators. What the user left
-out by choice (`--ops`, `--dtype`, `--case`, `-k`, `--last-failed`) is not reported.
+serves the same overload. Only the run knows both the backend's kernels and the suite's operators. Kernels that the user
+excluded (`--ops`, `--dtype`, `--case`, `-k`, `--last-failed`) are not reported.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from torchstone.schema import Case, forward_operator
 from torchstone.suites import CaseQuery, Suite, known_operators
 
 _OTHER_SUITES = ("smoke", "opinfo")
-"""Suites that can tell at once whether they have an operator, or that they do not know yet."""
+"""Suites that can list their operators at once, or report at once that the list is not known yet."""
 _MOST_OVERLOADS = 3
-"""Overloads that one message names: the first few show how folders are named."""
+"""Most overloads that one message names: the first few show how folders are named."""
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What a run asks for."""
+    """The suite and operators of a run."""
 
     suite: str
     operators: frozenset[str]
     complete: bool
-    """Whether these are all operators of the suite, rather than those that the user chose."""
+    """Whether these are all operators of the suite, not only those that the user chose."""
     device_type: str
 
     @cached_property
     def elsewhere(self) -> dict[str, frozenset[str]]:
-        """Operators of other suites, as far as these know them."""
+        """Operators of other suites, as far as they are known."""
         query = CaseQuery(device_type=self.device_type)
         others = (name for name in _OTHER_SUITES if name != self.suite)
         return {name: known_operators(registry.suites.factory(name)(), query) or frozenset() for name in others}
@@ -64,9 +64,9 @@ def unused_kernels(
 
 
 def _replaced(held: Collection[HeldKernel], chosen: frozenset[str], backend: Backend) -> Iterator[Problem]:
-    """A problem for each folder of which every overload asked for is served by another folder beside it.
+    """A problem for each folder whose requested overloads are all served by other folders beside it.
 
-    Folders elsewhere, such as those of older runs, are expected to be replaced.
+    Folders in other places, such as those of older runs, are expected to be replaced, and are not reported.
     """
     folders = {PurePath(kernel.where) for kernel in held}
     for kernel in held:
@@ -85,7 +85,7 @@ def _folder_serving(operator: str, backend: Backend) -> PurePath:
 def _unmatched_solutions(
     backend: SolutionsBackend, suite_name: str, suite: Suite, query: CaseQuery
 ) -> tuple[Problem, ...]:
-    """A problem for each solution whose name fits no KernelBench problem of the suite's source."""
+    """A problem for each solution whose name matches no KernelBench problem of the suite's source."""
     known = known_operators(suite, msgspec.structs.replace(query, operators=None, largest=None, sample=None))
     if known is None:
         return ()
@@ -111,7 +111,7 @@ def _is_whole(query: CaseQuery) -> bool:
 
 
 def _reason(kernel: HeldKernel, asked: _Asked, backend: Backend) -> str:
-    """Why the kernel is not used; empty if that is no problem."""
+    """Why the kernel is not used; empty if that is expected."""
     if asked.operators.intersection(kernel.serves):
         return ""
     others = [name for name in sorted(asked.operators) if _base(name) == _base(kernel.serves[0])]
@@ -143,7 +143,7 @@ def _not_asked_for(kernel: HeldKernel, asked: _Asked) -> str:
 
 
 def _nearest(kernel: HeldKernel, asked: Collection[str]) -> str | None:
-    """The folder's name that was probably meant: another overload's, one of the suite's, or any of torch's."""
+    """The folder name that was probably meant: for another overload, an operator of the suite, or any of torch's."""
     name = kernel.where.rpartition("/")[2]
     overloads = [folder_name(known) for known in aten_overloads() if _base(known) == _base(kernel.serves[0])]
     if overloads:

@@ -1,6 +1,6 @@
 """``python -m torchstone.schema [FOLDER]``: writes the JSON Schema of the files in a run folder.
 
-Generated from the data classes in `NOUNS`. Equal classes give equal bytes.
+The schemas are generated from the data classes in `NOUNS`. Equal classes give equal bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def schema_of(noun: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def as_text(schema: dict[str, Any]) -> str:
-    """Indented, in one order of keys, with a final newline."""
+    """The schema as indented JSON with sorted keys and a final newline."""
     return json.dumps(schema, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""A case: an operator and recipes for its arguments. Pure data; no tensor exists until a judge makes one."""
+"""A case: an operator and recipes for its arguments. It has no tensors; a judge creates them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Normal(msgspec.Struct, frozen=True, tag="normal"):
     mean: float = 0.0
     std: float = 1.0
     specials: bool = False
-    """Infinities, NaN, both zeros, subnormals and the largest numbers among them. Only for operators that define
-    their results."""
+    """The values include infinities, NaN, both zeros, subnormals and the largest numbers. Only for operators that
+    define their results for these."""
 
 
 class Uniform(msgspec.Struct, frozen=True, tag="uniform"):
@@ -36,7 +36,7 @@ class Integers(msgspec.Struct, frozen=True, tag="integers"):
 
 
 class SortedIntegers(msgspec.Struct, frozen=True, tag="sorted_integers"):
-    """Integers in [low, high), strictly increasing along the last dimension. Offsets, boundaries, distinct indices."""
+    """Integers in [low, high) that strictly increase along the last dimension: offsets, boundaries, unique indices."""
 
     low: int
     high: int
@@ -59,18 +59,18 @@ class Booleans(msgspec.Struct, frozen=True, tag="booleans"):
 
 
 class Given(msgspec.Struct, frozen=True, tag="given"):
-    """Exactly these values, row by row. For arguments that describe others (lengths, offsets, pivots), where another
-    value would make the call invalid."""
+    """Exactly these values in row-major order. For arguments that describe other arguments (lengths, offsets, pivots),
+    where another value would make the call invalid."""
 
     values: tuple[bool | int | float, ...]
 
 
 class WindowPositions(msgspec.Struct, frozen=True, tag="window_positions"):
-    """Flat positions in a plane, each inside the window of its element: what max pooling returns as indices. The last
-    two dimensions are those of the pooled plane."""
+    """Indices that max pooling returns: flat positions in the input plane, each in the window of its output element.
+    The last two dimensions are those of the output plane."""
 
     plane: tuple[int, int]
-    """Height and width of what was pooled."""
+    """Height and width of the pooling's input."""
     kernel: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int] = (0, 0)
@@ -78,11 +78,11 @@ class WindowPositions(msgspec.Struct, frozen=True, tag="window_positions"):
 
 
 class AsMade(msgspec.Struct, frozen=True, tag="as_made"):
-    """A weight with the values that the problem's model gives it. A buffer that holds a mask or a table is part of the
-    model: other values would make it another model."""
+    """A weight with the values that the problem's model gives it. Buffers such as masks and tables are part of the
+    model: with other values it would be another model."""
 
     weight: int
-    """Which of the model's weights it is."""
+    """Index among the model's weights."""
 
 
 Fill = (
@@ -106,15 +106,15 @@ class Tensor(msgspec.Struct, frozen=True, tag="tensor", omit_defaults=True):
     dtype: str
     """torch's name without the prefix: ``float32``, ``bfloat16``, ``int64``, ``bool``."""
     fill: Fill
-    """Where the values come from. New values are drawn for every call."""
+    """How the values are drawn. New values are drawn for every call."""
     strides: tuple[int, ...] | None = None
-    """In elements; None is contiguous. Zero is allowed for inputs that are only read (expanded)."""
+    """Strides in elements; None: contiguous. Zero (expanded) is allowed for inputs that are only read."""
     offset: int = 0
     """Storage offset in elements."""
 
 
 class Scalar(msgspec.Struct, frozen=True, tag="scalar"):
-    """A number, flag, string or None passed as it is. Finite: JSON has no infinity (see NonFinite)."""
+    """A finite number, flag, string or None that is passed unchanged. JSON has no infinity: see NonFinite."""
 
     value: bool | int | float | str | None
 
@@ -126,7 +126,7 @@ class NonFinite(msgspec.Struct, frozen=True, tag="nonfinite"):
 
 
 class Complex(msgspec.Struct, frozen=True, tag="complex"):
-    """A complex number passed as it is."""
+    """A complex number that is passed unchanged."""
 
     real: float
     imaginary: float
@@ -151,7 +151,7 @@ class MemoryFormat(msgspec.Struct, frozen=True, tag="memory_format"):
 
 
 class JudgedDevice(msgspec.Struct, frozen=True, tag="device"):
-    """The device under judgement, passed as an argument."""
+    """The device on which the case is judged, passed as an argument."""
 
 
 class Sequence(msgspec.Struct, frozen=True, tag="sequence"):
@@ -164,7 +164,7 @@ Argument = Tensor | Scalar | NonFinite | Complex | DType | Layout | MemoryFormat
 
 
 class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
-    """One operator called in one way."""
+    """An operator with recipes for its arguments."""
 
     suite: str
     operator: str
@@ -172,20 +172,19 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     args: tuple[Argument, ...]
     kwargs: dict[str, Argument] = {}
     tags: tuple[str, ...] = ()
-    """What this case is about: ``empty``, ``noncontiguous``, ``speed`` … Free words, used for filtering and reports."""
+    """Properties of the case: ``empty``, ``noncontiguous``, ``speed`` … Any words, for filtering and reports."""
     timed: bool = False
-    """Whether the case is large enough that its speed means something. Others are only checked."""
+    """Whether the case is large enough that its speed is meaningful. Other cases are only checked."""
     jitter: bool = True
-    """Whether the judge may also call it with other sizes and layouts, drawn while the kernel is judged. Not part of
-    the key."""
+    """Whether the judge may also call it with other sizes and layouts (hidden variants). Not part of the key."""
     layouts: bool = False
     """Whether it may be called with other layouts even if not with other sizes. Not part of the key."""
     indistinct: str = ""
     """Why a trivial adversary may pass this case; empty: none may. Not part of the key."""
     occurrences: int = 0
-    """How often the call was seen in the programs it was recorded from; 0: in none. Not part of the key."""
+    """How often the call occurred in the programs from which it was recorded; 0: not recorded. Not part of the key."""
     model: SourceFiles | None = None
-    """The problem file, if a problem's ``Model`` is judged and not an operator of torch."""
+    """The problem file, if a problem's ``Model`` is judged instead of an operator of torch."""
 
     @cached_property
     def key(self) -> str:
@@ -202,7 +201,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
 
 
 GRADIENTS = "torchstone_grad"
-"""The namespace of gradients: ``torchstone_grad.mul.Tensor`` is what differentiating ``aten.mul.Tensor`` gives."""
+"""The namespace of gradients: ``torchstone_grad.mul.Tensor`` is ``aten.mul.Tensor`` with its derivative."""
 
 
 def gradient_operator(operator: str) -> str:
@@ -211,7 +210,7 @@ def gradient_operator(operator: str) -> str:
 
 
 def is_gradient(operator: str) -> bool:
-    """Whether the name is that of a gradient."""
+    """Whether the operator is a gradient."""
     return operator.partition(".")[0] == GRADIENTS
 
 
@@ -220,12 +219,12 @@ MODELS = "kernelbench"
 
 
 def is_model(operator: str) -> bool:
-    """Whether the name is that of a problem's model."""
+    """Whether the operator is a problem's model, or its gradient."""
     return forward_operator(operator).partition(".")[0] == MODELS
 
 
 def forward_operator(operator: str) -> str:
-    """The operator that a gradient belongs to; other names as they are."""
+    """The operator that a gradient belongs to; any other name is returned unchanged."""
     return f"aten.{operator.partition('.')[2]}" if is_gradient(operator) else operator
 
 

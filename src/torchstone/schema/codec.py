@@ -23,19 +23,19 @@ def encode(noun: Any) -> bytes:
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """Decode and validate; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError`` on anything else."""
+    """Decode and validate. Raises ``msgspec.ValidationError`` or ``msgspec.DecodeError`` for invalid data."""
     decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # unions are hashable
     return decoder.decode(data)
 
 
 @cache
 def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
-    """Made once per type: reading a type takes longer than most messages do, and judge and worker wait for them."""
+    """A decoder, cached by type: creating one takes longer than decoding most messages, and judge and worker wait."""
     return msgspec.json.Decoder(kind)
 
 
 def content_key(*nouns: Any) -> str:
-    """A short content hash. Equal keys mean objects that encode to the same bytes."""
+    """A short content hash. Objects that encode to the same bytes have equal keys."""
     digest = hashlib.blake2b(digest_size=10)
     for noun in nouns:
         data = encode(noun)

@@ -9,29 +9,29 @@ import msgspec
 from torchstone.schema.codec import FORMAT_VERSION
 
 GENERATION = "generation.json"
-"""Tells the folder of a run of generation from others; see `GenerationRun`."""
+"""Name of the file in the run folder by which a run of generation is recognized; see `GenerationRun`."""
 BEST = "best.json"
-"""In an operator's folder; see `BestAttempt`."""
+"""Name of the file about the best attempt, in an operator's folder; see `BestAttempt`."""
 
 Strategy = Literal["refine", "best-of-n", "evolve"]
-"""How attempts follow from one another: each from the last one's feedback, all independent, or from the best ones."""
+"""What an attempt starts from: the last attempt's feedback, nothing (all independent), or the best attempts."""
 
 
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of one request or of many, as the provider counts them."""
 
     input_tokens: int = 0
-    """Of what was sent, those read from the provider's cache included."""
+    """Tokens of the request, including those from the provider's cache."""
     output_tokens: int = 0
-    """Of the reply, hidden reasoning included."""
+    """Tokens of the reply, including hidden reasoning."""
     cached_input_tokens: int = 0
-    """Of the input, those that the provider had in its cache."""
+    """Input tokens that the provider had in its cache."""
     cost_usd: float | None = None
-    """US dollars by the price table; None: the price of the model is not known."""
+    """Cost in US dollars by the price table; None: the model's price is unknown."""
 
     @property
     def tokens(self) -> int:
-        """Input and output together."""
+        """Total of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
 
@@ -41,43 +41,44 @@ Authorship = Literal["own", "mixed", "torch", "unknown"]
 - `own`: its own code.
 - `mixed`: its own code, and torch or a library.
 - `torch`: torch or a library alone.
-- `unknown`: nobody saw what did the work."""
+- `unknown`: there is no attribution."""
 
 
 class Judged(msgspec.Struct, frozen=True, tag="judged"):
-    """The reply held code, and it was judged."""
+    """The reply had code, which was judged."""
 
     verdict: str
     """Name of the worst verdict among its cases: ``agrees``, ``disagrees``, ``crashed``, ``cheated`` …"""
     verdicts: dict[str, int]
-    """Name of a verdict -> how many cases had it."""
+    """Name of a verdict -> number of cases with it."""
     records_file: str
     """Path in the run folder: JSON lines, one record for each case (`records_of`)."""
     right: bool = False
-    """Whether every case agreed, of those that torch itself can compute here."""
+    """Whether every case agreed, of the cases that torch itself can compute here."""
     correctness: float = 0.0
     """Share of those cases that agreed."""
     speedup: float | None = None
-    """Geometric mean of reference time over kernel time; None unless the kernel is right and some case was timed."""
+    """Geometric mean of reference time over kernel time; None unless the kernel is right and a case was timed."""
     speedup_low: float | None = None
-    """Lower end of its 95 % interval."""
+    """Lower end of the speedup's 95 % interval."""
     speedup_high: float | None = None
+    """Upper end of the speedup's 95 % interval."""
     authorship: Authorship = "unknown"
-    """Of a right kernel. A kernel that only calls torch's operators is right too, and has no code of its own."""
+    """What computes the results of a right kernel. One that only calls torch's operators is right, too."""
 
 
 class NoCode(msgspec.Struct, frozen=True, tag="no_code"):
-    """The reply held no code that could be judged."""
+    """The reply had no code that could be judged."""
 
     problem: str
-    """What is wrong with the reply, as the model is told."""
+    """What is wrong with the reply. The model gets this text."""
 
 
 class ProviderFailed(msgspec.Struct, frozen=True, tag="provider_failed"):
-    """There was no reply: every request failed. A resumed run asks again."""
+    """There was no reply: every request failed. A resumed run sends the request again."""
 
     reason: Literal["rate_limit", "overloaded", "connection", "timeout", "garbage", "refused"]
-    """`refused`: the server rejects the request, and asking again would not help."""
+    """`refused`: the server rejects the request, and sending it again would not help."""
     message: str
 
 
@@ -100,20 +101,20 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     """The operator's folder in the run folder: ``add``."""
     number: int
-    """From 1."""
+    """Number of the attempt, from 1."""
     parents: tuple[int, ...] = ()
-    """Attempts whose code and feedback the model was shown; empty: it saw the first prompt alone."""
+    """Attempts whose code and feedback the model got; empty: it got the first prompt alone."""
     outcome: Outcome
     file: str | None = None
     """Path of the kernel in the run folder, ``relu/relu_attempt_1.py``; None if there was no code."""
     usage: Usage = Usage()
-    """Of the request that was answered."""
+    """Tokens of the request that was answered."""
     requests: int = 1
-    """How often the provider was asked, failed tries included."""
+    """Number of requests to the provider, including failed ones."""
     asking_seconds: float = 0.0
-    """From the first request to the whole reply, waits for the provider's limits included."""
+    """Time from the first request to the end of the reply, including waits for the provider's limits."""
     judging_seconds: float = 0.0
-    """From handing the kernel to the judge to its verdict, waits for other kernels included."""
+    """Time from submitting the kernel to its verdict, including waits for other kernels."""
     finished_unix_ns: int = 0
 
     @property
@@ -134,7 +135,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     operator: str
     number: int
-    """Of the attempt, from 1."""
+    """Number of the attempt, from 1."""
     parents: tuple[int, ...] = ()
     model: str
     messages: tuple[Message, ...]
@@ -148,10 +149,10 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BestAttempt(msgspec.Struct, frozen=True):
-    """``best.json`` beside the attempts: the one that the backend `directory` takes."""
+    """``best.json`` beside the attempts: the attempt that the backend `directory` uses."""
 
     file: str
-    """Its name in this folder."""
+    """Name of its file in this folder."""
     number: int
     right: bool
     """Whether every case agreed when it was judged."""
@@ -159,11 +160,11 @@ class BestAttempt(msgspec.Struct, frozen=True):
     """Share of cases that agreed."""
     speedup: float | None = None
     speedup_low: float | None = None
-    """What right attempts are ordered by."""
+    """Lower end of the speedup's interval, by which right attempts are ordered."""
 
 
 class GenerationRun(msgspec.Struct, frozen=True, kw_only=True):
-    """``generation.json``: what a run folder of generation is about. Its presence tells such a folder from others."""
+    """``generation.json``: the settings of a run of generation. Only folders of such runs have this file."""
 
     format_version: int = FORMAT_VERSION
     started_unix_ns: int
@@ -174,11 +175,11 @@ class GenerationRun(msgspec.Struct, frozen=True, kw_only=True):
     """Language of the kernels, as `--dsl` names it."""
     strategy: Strategy
     max_attempts: int
-    """For each operator."""
+    """Most attempts for each operator."""
     folders: dict[str, str]
-    """Operator -> its folder: all that were asked for, also those without an attempt yet."""
+    """Operator -> its folder: all requested operators, including those without an attempt yet."""
     device: str = ""
-    """What the kernels are judged on: ``cpu``, ``cuda:0``."""
+    """Device on which the kernels are judged: ``cpu``, ``cuda:0``."""
     effort: str = ""
     mode: str = "fwd"
     """Whether kernels are judged by their results, their gradients (``bwd``), or both."""

@@ -16,7 +16,7 @@ class SourceFile(msgspec.Struct, frozen=True):
     """One file of a candidate, as text."""
 
     name: str
-    """File name relative to the kernel's folder; the first file holds the entry point."""
+    """Path relative to the kernel's folder. The first file has the entry point."""
     text: str
 
 
@@ -27,11 +27,11 @@ class SourceFiles(msgspec.Struct, frozen=True, tag="source"):
     entry: str
     """Name of the function in the first file, ``relu_kernel_impl``."""
     label: str = ""
-    """Where it was read from, for people."""
+    """Where the code was read from, for messages and reports."""
 
 
 class ImportPath(msgspec.Struct, frozen=True, tag="import"):
-    """Something already installed: ``torch`` and ``ops.aten.add.Tensor``."""
+    """A function of an installed module: ``torch`` and ``ops.aten.add.Tensor``."""
 
     module: str
     attribute: str
@@ -41,9 +41,9 @@ Origin = SourceFiles | ImportPath
 
 
 PROBLEM_FILE = "torchstone_problem.py"
-"""Name under which a candidate finds the problem file of its model."""
+"""Name of the file with the problem of a model, in the candidate's folder."""
 WEIGHTS_FILE = "torchstone_weights.json"
-"""Beside it: the names of the model's weights, in order, each with whether it is a buffer."""
+"""Name of the file beside it with the names of the model's weights, in order, each with whether it is a buffer."""
 
 
 class Implementation(msgspec.Struct, frozen=True, dict=True):
@@ -54,8 +54,8 @@ class Implementation(msgspec.Struct, frozen=True, dict=True):
     origin: Origin
     language: Language = "python"
     package: str = ""
-    """The installed package, if a backend offers its operators. They may share a process, as in any program that
-    imports it. Empty: this implementation has a process of its own."""
+    """The installed package, if a backend offers its operators. Implementations of one package may share a worker, as
+    in any program that imports the package. Empty: this implementation has a worker of its own."""
 
     @cached_property
     def key(self) -> str:
@@ -66,7 +66,7 @@ class Implementation(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def reference(self) -> ImplementationReference:
-        """What a record keeps of it; the source text lies once in the run folder, under the key."""
+        """The part that records keep. The run folder has the source text once, under the key."""
         where = (
             self.origin.label
             if isinstance(self.origin, SourceFiles)
@@ -76,7 +76,7 @@ class Implementation(msgspec.Struct, frozen=True, dict=True):
 
 
 class ImplementationReference(msgspec.Struct, frozen=True):
-    """An implementation as records name it."""
+    """Identifies an implementation in records."""
 
     backend: str
     operator: str

@@ -21,7 +21,7 @@ from torchstone.schema.measurement import Baseline, Cache
 from torchstone.schema.verdict import Replay
 
 Effort = Literal["quick", "normal", "thorough"]
-"""How many calls are checked, and how long is measured."""
+"""How many calls are checked, and how long calls are timed."""
 
 IsolationLevel = Literal["strict", "best", "none"]
 
@@ -46,7 +46,7 @@ class Deadlines(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one worker may use."""
+    """Resource limits of one worker."""
 
     memory_bytes: int = 8 << 30
     """Resident memory of the worker and everything it starts."""
@@ -63,18 +63,18 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, dict=True):
-    """Judge this implementation on this case."""
+    """A request to judge an implementation on a case."""
 
     case: Case
     implementation: Implementation
     effort: Effort = "normal"
     deadlines: Deadlines = Deadlines()
     measured: bool = True
-    """False: check only, even if the case is a timed one."""
+    """False: the case is only checked, even if it is a timed one."""
     require_authored: bool = False
-    """True: a candidate in which torch or a library does the work is `delegated`."""
+    """True: a candidate whose work is done by torch or a library gets the verdict `delegated`."""
     cache: Cache = "cold"
-    """What lies in the device's cache when a timed call begins."""
+    """Whether the arguments lie in the device's cache when a timed call begins."""
     replay: Replay | None = None
     """Repeat this one call instead of judging the case."""
     save_to: str | None = None
@@ -84,8 +84,8 @@ class Job(msgspec.Struct, frozen=True, dict=True):
     try_every_case: bool = False
     """True: try this case although two others of the kernel timed out in one stage. Not part of the key."""
     baseline: Baseline = "eager"
-    """What is timed as the reference: torch's operator as it stands, or compiled. Results are always compared with the
-    former."""
+    """What is timed as the reference: torch's operator in eager mode, or under torch.compile. Results are always
+    compared with eager mode."""
 
     @cached_property
     def key(self) -> str:
@@ -101,7 +101,7 @@ class Job(msgspec.Struct, frozen=True, dict=True):
 
 
 def torchs_own(case: Case) -> Implementation:
-    """What a candidate is compared with: torch's operator, or the problem's model as it stands."""
+    """The reference of a case as an implementation: torch's operator, or the problem's own model."""
     if case.model is None:
         path = ImportPath("torch", f"ops.{forward_operator(case.operator)}")
         return Implementation("aten", case.operator, path, "aten")
@@ -109,7 +109,7 @@ def torchs_own(case: Case) -> Implementation:
 
 
 def with_problem(solution: SourceFiles | None, problem: SourceFiles) -> SourceFiles:
-    """A solution together with the problem that it solves; without one, the problem's own model."""
+    """A solution's files together with the problem's. Without a solution, the entry point is the problem's model."""
     files = SourceFile(PROBLEM_FILE, problem.files[0].text), *problem.files[1:]
     if solution is None:
         return SourceFiles(files, "Model", problem.label)

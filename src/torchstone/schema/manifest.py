@@ -35,7 +35,7 @@ class Software(msgspec.Struct, frozen=True):
     python: str
     platform: str
     packages: dict[str, str] = {}
-    """torch, triton, numpy …: those that are installed."""
+    """Versions of torch, triton, numpy … if they are installed."""
     cuda: str | None = None
     driver: str | None = None
 
@@ -54,7 +54,7 @@ class Node(msgspec.Struct, frozen=True):
     hardware: Hardware
     software: Software
     layers: tuple[Layer, ...] = ()
-    """Of the sandbox there, as tried when the node was asked; empty: not tried, or an earlier version."""
+    """Layers of the sandbox on this machine, by a test. Empty: not tested, or an earlier version."""
 
 
 class Manifest(msgspec.Struct, frozen=True, dict=True):
@@ -64,13 +64,13 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
     software: Software
     git: Git | None
     environment: dict[str, str]
-    """The variables that change results (threads, visible devices, Triton and Inductor settings). Never secrets."""
+    """Variables that can change results (threads, visible devices, Triton and Inductor settings), without secrets."""
     seeds: dict[str, str]
     """`inputs: os-randomness`: values are drawn for every call and cannot be known beforehand."""
     configuration: dict[str, Any]
-    """The request as it was understood: suite, backend, operators, effort, deadlines, isolation …"""
+    """The options of the request after resolving: suite, backend, operators, effort, deadlines, isolation …"""
     nodes: tuple[Node, ...] = ()
-    """The machines of an executor that reaches others than this one. `hardware` and `software` are the first one's."""
+    """The machines that judge, if they are not this one. Then `hardware` and `software` are those of the first."""
 
     @cached_property
     def key(self) -> str:
@@ -78,7 +78,7 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
 
 
 def difference(before: Manifest, after: Manifest) -> dict[str, tuple[Any, Any]]:
-    """Dotted field -> (before, after) for every field that is not the same."""
+    """Dotted name -> (before, after) for every field that differs."""
     return _difference(msgspec.to_builtins(before), msgspec.to_builtins(after), "")
 
 

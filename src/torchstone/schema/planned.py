@@ -22,21 +22,21 @@ class RunPart(msgspec.Struct, frozen=True):
     command: tuple[str, ...] = ()
     """The command line, word by word; empty if the run was started from Python."""
     ended_unix_ns: int | None = None
-    """When it stopped judging, complete or not. None: it was killed, still goes on, or an older version made it."""
+    """When it stopped judging, complete or not. None: it was killed, is still running, or an older version made it."""
 
 
 class PlannedRun(msgspec.Struct, frozen=True):
-    """The plan of a run and the parts in which it was made. ``plan.json`` of a run folder."""
+    """The plan of a run and the parts in which it ran: ``plan.json`` of a run folder."""
 
     cases: tuple[PlannedCases, ...]
     parts: tuple[RunPart, ...]
-    """In order of time; the last one made this plan."""
+    """Parts in the order of time. The last one made this plan."""
     left_out: dict[str, int] = {}
-    """Entries of the suite's source that the request selects and that are no case: how many, by reason."""
+    """Number of selected entries of the suite's source of which it makes no case, by reason."""
 
     @property
     def total(self) -> int:
-        """How many cases a complete run has."""
+        """Number of cases of a complete run."""
         return sum(item.cases for item in self.cases)
 
 

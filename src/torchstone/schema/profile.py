@@ -20,36 +20,36 @@ Tally = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 Percent = Annotated[float, msgspec.Meta(ge=0)]
 
 ProfilerStatus = Literal["profiled", "absent", "unavailable", "failed"]
-"""`absent`: the tool is not on this machine. `unavailable`: it is, and cannot be used here or for this. `failed`: the
-kernel raised, crashed or took too long under it."""
+"""`absent`: the tool is not on this machine. `unavailable`: it is installed, but cannot be used here or for this
+kernel. `failed`: the kernel raised, crashed or took too long under the tool."""
 
 
 class ProfiledKernel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One kernel's part in the profiled calls, launches of the same shape together. None: this profiler does not tell.
+    """One kernel in the profiled calls; launches of the same shape are added up. None: the profiler does not report it.
 
     Percentages are means over launches, weighted by their time.
     """
 
     name: str
-    """As the profiler names it, cut after 300 characters."""
+    """The profiler's name for it, cut after 300 characters."""
     kind: Literal["kernel", "copy", "operator"]
-    """`copy`: a memory copy or fill on the device. `operator`: torch's own, its time on the CPU less what it calls."""
+    """`copy`: a memory copy or fill on the device. `operator`: torch's own; its CPU time is without what it calls."""
     launches: Tally
-    """In all profiled calls together."""
+    """Number of launches in all profiled calls."""
     profiled_ns: Tally
-    """In all launches together, under the profiler. Not a measurement."""
+    """Total time of all launches under the profiler. Not a measurement."""
     sm_percent: Percent | None = None
-    """Throughput of the multiprocessors, of the most that they can sustain."""
+    """Throughput of the multiprocessors, in percent of the highest that they can sustain."""
     memory_percent: Percent | None = None
-    """Throughput of device memory, likewise."""
+    """Throughput of device memory, in percent of the highest that it can sustain."""
     l2_hit_percent: Percent | None = None
     occupancy_percent: Percent | None = None
-    """Warps that were active, of the most that a multiprocessor holds. The torch profiler's is an estimate."""
+    """Active warps, in percent of the most that a multiprocessor holds. The torch profiler's figure is an estimate."""
     registers_per_thread: Tally | None = None
     grid_size: Tally | None = None
-    """Blocks."""
+    """Number of blocks."""
     block_size: Tally | None = None
-    """Threads of a block."""
+    """Number of threads of a block."""
 
 
 class ProfilerResult(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,39 +58,39 @@ class ProfilerResult(msgspec.Struct, frozen=True, omit_defaults=True):
     profiler: str
     status: ProfilerStatus
     notice: str = ""
-    """What the user should know: why there is no profile, or what it lacks."""
+    """Message for the user: why there is no profile, or what it lacks."""
     version: str = ""
     files: tuple[str, ...] = ()
-    """Names in the profile's folder."""
+    """Names of files in the profile's folder."""
     kernels: tuple[ProfiledKernel, ...] = ()
-    """The ones that took longest first."""
+    """Kernels, those with the longest time first."""
     kernels_left_out: Tally = 0
-    """How many more there were."""
+    """Number of further kernels."""
     sandboxed: bool = False
-    """Whether the kernel ran in a worker's sandbox while this profiler watched."""
+    """Whether the kernel ran in a worker's sandbox under this profiler."""
     layers: tuple[Layer, ...] = ()
     """The layers of that sandbox."""
     log_tail: str = ""
-    """The last of what kernel and profiler printed."""
+    """The end of the printed output of kernel and profiler."""
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """One kernel on one case, as every profiler that was asked for saw it. The content of `profile.json`."""
+    """One kernel on one case, under each requested profiler. The content of `profile.json`."""
 
     case: Case
     implementation: ImplementationReference
     device: str
     """``cpu`` or ``cuda:0``."""
     calls: int
-    """That were profiled."""
+    """Number of profiled calls."""
     warmup_calls: int
-    """That came before and were not."""
+    """Number of calls before them, which were not profiled."""
     threads: int
     isolation: IsolationLevel
-    """That was asked for."""
+    """The requested isolation."""
     results: tuple[ProfilerResult, ...]
     manifest_key: str
-    """Of the `manifest.json` beside it."""
+    """Key of the `manifest.json` beside it."""
     began_unix_ns: int
     ended_unix_ns: int
     format_version: int = FORMAT_VERSION

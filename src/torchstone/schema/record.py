@@ -21,25 +21,26 @@ class Layer(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     active: bool
     detail: str = ""
-    """What it does here, or why it is missing."""
+    """What the layer does here, or why it is missing."""
 
 
 Holding = Literal["traced", "stopped"]
-"""`traced`: by ptrace, which only the judge can end. `stopped`: by SIGSTOP, where the machine refuses ptrace; a
-candidate can undo that."""
+"""How workers are frozen. `traced`: by ptrace; only the judge can resume them. `stopped`: by SIGSTOP, because the
+machine refuses ptrace; a candidate can undo it."""
 
 ResultReading = Literal["read", "copied"]
-"""`read`: the judge reads results where they lie. `copied`: the candidate's process copies them into the judge's memory
-while the clock runs, where the machine refuses to let them be read."""
+"""`read`: the judge reads results in the candidate's memory. `copied`: the candidate's process copies them into the
+judge's memory, as part of the timed call. This is used if the machine does not let the judge read them."""
 
 
 class Isolation(msgspec.Struct, frozen=True):
-    """The sandbox around the candidate: its layers."""
+    """The sandbox of the candidate, and how the judge froze and read it."""
 
     demanded: IsolationLevel
+    """The requested level."""
     layers: tuple[Layer, ...] = ()
     held: Holding = "traced"
-    """How the judge kept the candidate's processes stopped between its calls."""
+    """How the judge froze the candidate's processes between its calls."""
     results: ResultReading = "read"
     """How the judge got the candidate's results."""
 
@@ -49,7 +50,7 @@ class Isolation(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """The outcome of one job. Carries a measurement only with `Agrees`."""
+    """The result of one job. Has a measurement only with `Agrees`."""
 
     job_key: str
     case: Case
@@ -61,23 +62,23 @@ class Record(msgspec.Struct, frozen=True):
     isolation: Isolation
     measurement: Measurement | None = None
     attribution: Attribution | None = None
-    """What did the work of a candidate that agrees or is `delegated`. None: not asked, or not seen."""
+    """What did the work of a candidate that agrees or is `delegated`. None: not requested, or not available."""
     log_tail: str = ""
-    """The last bytes of what the candidate printed."""
+    """The last bytes of the candidate's printed output."""
     stage_seconds: dict[str, float] = {}
     attempts: int = 1
-    """More than one: Torchstone itself failed before, and the job was repeated."""
+    """Number of attempts. More than one: Torchstone itself failed before, and the job was repeated."""
     finished_unix_ns: int = 0
     argument_names: tuple[str, ...] = ()
-    """Names of the case's positional arguments, as torch's schema has them; empty: an older version made the record."""
+    """Names of the case's positional arguments in torch's schema; empty: an older version made the record."""
     shapes: Shapes = "near"
-    """Which sizes and memory layouts it was judged on: `stated` says nothing about any other."""
+    """Sizes and memory layouts on which the kernel was judged. `stated`: others were not tried."""
     format_version: int = FORMAT_VERSION
     kind: Literal["record"] = "record"
     node: str = ""
     """Host name of the machine whose judge answered; empty: no judge did, or an earlier version."""
     device_uuid: str = ""
-    """UUID of the GPU as the driver names it; empty for the CPU."""
+    """The driver's UUID of the GPU; empty for the CPU."""
     device_model: str = ""
     """Type of the device: ``NVIDIA H200``, or the model of the processor. Speeds are compared within one type only."""
     added_imports: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ class SweepTiming(msgspec.Struct, frozen=True):
     """Mean time per call of each timed block, in the order in which the blocks were taken."""
     calls_per_sample: int
     memory_bytes: int
-    """Highest memory in use during one call, arguments and results included."""
+    """Peak memory during one call, including arguments and results."""
 
 
 class SweepSkip(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class SweepSkip(msgspec.Struct, frozen=True):
 
 
 class SweepRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one point came to: a line of the sweep's journal. Rows, tables and plots are derived from it."""
+    """All results of one point: a line of the sweep's journal. Rows, tables and plots are computed from it."""
 
     format_version: int = FORMAT_VERSION
     kind: Literal["sweep"] = "sweep"
@@ -55,9 +55,9 @@ class SweepRecord(msgspec.Struct, frozen=True, kw_only=True):
     timings: tuple[SweepTiming, ...] = ()
     skips: tuple[SweepSkip, ...] = ()
     light: SpeedOfLight | None = None
-    """Work of one call, and the limits that were measured on this device. None: the work is not known."""
+    """Work of one call, and the ceilings measured on this device. None: the work is not known."""
     seconds: float = 0.0
-    """How long the point took in all."""
+    """Total time of the point."""
 
 
 class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,17 +76,17 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     interval_high_ms: float
     """95 % confidence interval of `time_ms`."""
     memory_mb: float
-    """Highest memory in use during one call, in 10^6 bytes."""
+    """Peak memory during one call, in 10^6 bytes."""
     inference_speed: float
     """Calls per second: 1000 / time_ms."""
     gpu_efficiency: float | None
     """Percent of the measured limit of this device, not clipped; None: the work is not known."""
     throughput_gbps: float | None
-    """Bytes that the operator must move over the time, in 10^9 bytes per second."""
+    """Bytes that the operator must move, divided by the time, in 10^9 bytes per second."""
 
 
 class SkippedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of `<output>.skipped.json`: what was not timed, and why."""
+    """One entry of `<output>.skipped.json`: an implementation that was not timed, and why."""
 
     operation: str
     implementation: str

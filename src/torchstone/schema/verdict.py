@@ -13,7 +13,7 @@ Stage = Literal["start", "load", "compile", "check", "measure", "attribute"]
 
 
 OverBound = float | Literal["inf"]
-"""An error divided by its bound. JSON has no infinity, so that is a word, which ``float`` reads."""
+"""An error divided by its bound. JSON has no infinity, so infinity is the text ``inf``, which ``float`` accepts."""
 
 
 class ErrorStatistics(msgspec.Struct, frozen=True):
@@ -21,16 +21,16 @@ class ErrorStatistics(msgspec.Struct, frozen=True):
 
     max_abs_error: float | None = None
     max_rel_error: float | None = None
-    """With 1e-10 added to the reference's magnitude."""
+    """Largest relative error, with 1e-10 added to the reference's magnitude."""
     worst_over_bound: OverBound | None = None
-    """Largest error divided by its bound; at most 1 for a result that agrees. Infinite where an element is wrong that
-    is NaN or infinite, or has a bound of 0."""
+    """Largest error divided by its bound; at most 1 for a result that agrees. Infinite if a wrong element is NaN or
+    infinite, or has a bound of 0."""
     native_over_bound: float | None = None
-    """The same for torch's own result in the native dtype."""
+    """The same quotient for torch's own result in the native dtype."""
     smallest_wrong_error: float | None = None
-    """Among the elements that are wrong, the one that lies closest."""
+    """Smallest finite error among the wrong elements."""
     largest_wrong_error: float | None = None
-    """Among them, the one that lies farthest. Infinite ones are left out."""
+    """Largest finite error among the wrong elements."""
 
     rms_over_bound: float | None = None
     """Root mean square of the errors of a whole result, divided by its bound."""
@@ -39,27 +39,30 @@ class ErrorStatistics(msgspec.Struct, frozen=True):
 
 
 class WrongResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is wrong with one result, in fields: the message of the verdict says the same in words."""
+    """What is wrong with one result, as fields. The verdict's message has the same content as text."""
 
     kind: Literal["output", "argument"] = "output"
-    """Whether it was returned, or is a tensor argument after the call."""
+    """Whether the call returned it, or it is a tensor argument after the call."""
     position: int = 0
-    """Which output, or which tensor argument."""
+    """Number of the output, or of the tensor argument."""
     text: str = ""
-    """What is wrong where no element can be named. Without values of the call."""
+    """What is wrong, if no element can be named. Has no values of the call."""
     shape: tuple[int, ...] = ()
     elements: int = 0
+    """Number of elements."""
     wrong: int = 0
-    """How many elements are."""
+    """Number of wrong elements."""
     first_wrong: int | None = None
-    """Index into the flattened result, or into the storage of an argument that must not change."""
+    """Index of the first wrong element in the flattened result, or in the storage of a read-only argument."""
     last_wrong: int | None = None
     worst_index: tuple[int, ...] | None = None
+    """Index of the worst element."""
     got: str = ""
-    """What stands at the worst place."""
+    """The result's value at this index."""
     expected: str = ""
+    """The expected value at this index."""
     inputs: dict[str, str] = {}
-    """What the arguments held there, by name, where one element of each belongs to it."""
+    """Values of the arguments at this index, by name, if one element of each belongs to the wrong element."""
 
 
 class BlockCall(msgspec.Struct, frozen=True):
@@ -78,35 +81,35 @@ class Replay(msgspec.Struct, frozen=True):
     """The stated case, or the hidden variant of it that was called."""
     seed: int
     count: int = 1
-    """How many calls were drawn together."""
+    """Number of calls that were drawn together."""
     index: int = 0
-    """Which of them it was."""
+    """Index of the call among them."""
     planted: str = ""
-    """The plan of the values that were planted into it; empty: none."""
+    """Name of the plan of the planted values; empty: none."""
     others: tuple[BlockCall, ...] = ()
-    """Other calls of the block, if a process died and the call is unknown."""
+    """Other calls of the block, if a process died and the failing call is unknown."""
     inputs: str = ""
-    """What kind of values it had, in words; empty: ordinary ones."""
+    """The kind of values that the call had, in words; empty: ordinary ones."""
 
 
 class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
-    """Every checked call gave the right result."""
+    """Every checked call returned the right result."""
 
     errors: ErrorStatistics
     calls_verified: int
-    """How many calls were compared, timed ones included."""
+    """Number of compared calls, including timed ones."""
 
 
 class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
-    """It ran and gave a wrong result."""
+    """The kernel ran and returned a wrong result."""
 
     stage: Stage
     reason: Literal["values", "precision", "nonfinite", "shape", "dtype", "structure", "mutation", "aliasing", "bounds"]
-    """`precision`: every element is within its bound, but all errors together are too large or lean to one side.
-    `bounds`: something was written outside every buffer."""
+    """`precision`: every element is within its bound, but all errors together are too large or biased.
+    `bounds`: memory outside of all buffers was written."""
     message: str
-    """Where, got, expected, error against what is allowed, the inputs there. Says how a hidden variant differs from the
-    stated case if it was one."""
+    """Index, result, expected value, error, bound and the inputs there. For a hidden variant, also how it differs from
+    the stated case."""
     errors: ErrorStatistics = ErrorStatistics()
     replay: Replay | None = None
     """The call that went wrong."""
@@ -115,16 +118,16 @@ class Disagrees(msgspec.Struct, frozen=True, tag="disagrees"):
 
 
 class Cheated(msgspec.Struct, frozen=True, tag="cheated"):
-    """A guard proved that it sought credit by something other than computing the operator."""
+    """A guard proved that the kernel sought credit without computing the operator."""
 
     stage: Stage
     guard: str
-    """Which guard proved it."""
+    """Name of the guard."""
     message: str
 
 
 class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
-    """It raised, died, exited, or was stopped for exceeding a resource limit."""
+    """The kernel raised, died, exited, or was stopped because it exceeded a resource limit."""
 
     stage: Stage
     kind: Literal["exception", "signal", "exit", "memory", "processes", "device"]
@@ -133,43 +136,43 @@ class Crashed(msgspec.Struct, frozen=True, tag="crashed"):
     exit_code: int | None = None
     signal: str | None = None
     replay: Replay | None = None
-    """The call in which it happened; None: it happened in no call, or in one whose arguments are not known."""
+    """The call that crashed; None: the crash was not in a call, or the call's arguments are unknown."""
 
 
 class TimedOut(msgspec.Struct, frozen=True, tag="timed_out"):
-    """A stage overran its deadline and was killed with every process it had started."""
+    """A stage exceeded its deadline. The worker was killed with every process that it had started."""
 
     stage: Stage
     limit_seconds: float
     elapsed_seconds: float
     not_tried: str = ""
-    """Why the case was not tried, where earlier cases of the kernel had timed out in this stage."""
+    """Why the case was not tried, if earlier cases of the kernel had timed out in this stage; empty: it was tried."""
     variant: str = ""
-    """How the call that overran differed from the stated case; empty: in its values only."""
+    """How the call that timed out differed from the stated case; empty: in its values only."""
 
 
 class Delegated(msgspec.Struct, frozen=True, tag="delegated"):
-    """It is right, but torch or a library did the work, and the run asked for kernels of the author's own."""
+    """The kernel is right, but torch or a library did the work, and the run requires the author's own code."""
 
     message: str
     """What did the work."""
 
 
 class Unsupported(msgspec.Struct, frozen=True, tag="unsupported"):
-    """The candidate says it does not do this case (NotImplementedError), or the reference cannot here."""
+    """The candidate raised NotImplementedError, or the reference or the device cannot compute this case."""
 
     by: Literal["candidate", "reference", "device"]
     reason: str
 
 
 class Missing(msgspec.Struct, frozen=True, tag="missing"):
-    """The backend has no kernel for this operator. It stays in every count."""
+    """The backend has no kernel for this operator. All counts include such cases."""
 
     reason: str
 
 
 class Unjudged(msgspec.Struct, frozen=True, tag="unjudged"):
-    """Torchstone itself failed repeatedly: nothing is known about the kernel. A resumed run tries again."""
+    """Torchstone itself failed repeatedly, so nothing is known about the kernel. A resumed run tries again."""
 
     reason: str
 
@@ -183,16 +186,16 @@ def verdict_name(verdict: Verdict) -> str:
 
 
 _STAGE_TEXTS: dict[Stage, str] = {"compile": "first call"}
-"""Stages that people know by another word: of most kernels the first call compiles nothing."""
+"""Stages with another name in messages: the first call of most kernels compiles nothing."""
 
 
 def stage_text(stage: Stage) -> str:
-    """The stage as messages name it."""
+    """The name of a stage in messages."""
     return _STAGE_TEXTS.get(stage, stage)
 
 
 def explain(verdict: Verdict) -> str:
-    """One line for people."""
+    """One line with the verdict's reason, for messages and tables."""
     return " ".join(_explain(verdict).split())
 
 

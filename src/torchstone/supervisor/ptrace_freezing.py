@@ -2,43 +2,43 @@
 
 All of them lie below the *warden*: the trusted process that forks the worker and waits for its end (``zygote.py``).
 
-SIGSTOP does not suffice: any SIGCONT ends it, and a process has a dozen ways to get one. A cgroup does not suffice:
-many containers do not allow one. A thread leaves a tracing stop in two ways only: its tracer lets it go, or SIGKILL
-ends it.
+SIGSTOP does not suffice: any SIGCONT ends the stop, and a process can get one in a dozen ways. A cgroup does not
+suffice: many containers do not allow one. A thread leaves a ptrace stop in two ways only: its tracer resumes it, or
+SIGKILL ends it. A thread in a ptrace stop of this judge is *frozen*.
 
-**The procedure.** The judge walks the tree from the warden down and holds every thread that it finds. Then it makes a
+**The procedure.** The judge walks the tree from the warden down and freezes every thread that it finds. Then it makes a
 pass over the tree from the bottom up, the warden last. For every thread the pass reads the children and, after that,
-the state. The pass counts only if each thread
+the state. The pass is valid only if each thread
 
-* has no child that the walk did not meet, and
-* was held before the pass began, and is in a tracing stop of this very thread; or was seen dead before the pass began,
-  and still is.
+* has no child that the walk did not find, and
+* was frozen before the pass began, and is in a ptrace stop of this very thread; or was dead before the pass began, and
+  still is.
 
-Otherwise everything is done again. The judge's own notes prove nothing: a thread that calls ``execve`` takes over the
-number of the first thread of its process, and runs.
+Otherwise the judge repeats both steps. Its own list of frozen threads proves nothing: a thread that calls ``execve``
+gets the id of its process's first thread, and runs.
 
-**Why nothing is left running.** Suppose that a pass counts and some thread still runs. It was not visited, so its
-process was not met by the walk, or descends from a process that has ended since. Call these processes *strays*. All
+**Why nothing is left running.** Suppose that a pass is valid and some thread still runs. It was not visited, so the
+walk did not find its process, or its process descends from one that has ended since. Call these processes *strays*. All
 chains of parents end at the warden, so at every moment some stray is the child of a visited thread or of the warden.
 
-A held thread makes no children. So a stray stays below its parent until that ends. Then it moves up, to another
-thread of the same process or to an ancestor that adopts orphans. Parents are read after all that is below them, so
-that the warden's list shows the stray at the latest. Three things could keep it off a list, and each makes the pass
-void:
+A frozen thread creates no children. So a stray stays below its parent until the parent ends. Then it moves up, to
+another thread of the same process or to an ancestor that adopts orphans. Parents are read after all their descendants,
+so that the warden's list shows the stray at the latest. Three events could keep it off a list, and each makes the pass
+invalid:
 
-* a thread is gone since it was listed;
+* a thread has ended since it was listed;
 * a thread has died since the pass began; its children may have moved to a thread that was read before;
 * the warden's list differs when it is read again; the kernel may skip entries while one is reaped.
 
-**Threads that end meanwhile.** The tracer must take note of a thread's end (``waitpid``) before its parent can. A
-thread that dies slowly (its memory is being cleared) counts as moving until it is dead. The first thread of a process
-may be dead while others live; that is never reported, but seen. A thread that dies *after* the pass was killed by a
-timer set beforehand, or from outside: :meth:`Hold.release` says so.
+**Threads that end meanwhile.** The tracer must reap a thread (``waitpid``) before the thread's parent can. A thread
+that dies slowly (its memory is being freed) counts as running until it is dead. The first thread of a process may be
+dead while others live. ``waitpid`` does not report that, so the state is read from ``/proc``. A thread that dies
+*after* the pass was killed by a timer set beforehand, or from outside: :meth:`Hold.release` returns it.
 
-**Why it ends.** Each step has the same deadline. A process that is not still by then is ended. That includes a parent
-that waits in ``vfork`` for a held child. One step can block in the kernel: ``execve`` waits for threads that end only
-when the tracer takes note, and the thread is not traced meanwhile. Therefore an :class:`Alarm` ends the worker from
-another thread, and the system call returns.
+**Why it terminates.** All steps have the same deadline. A worker that is not frozen by then is ended. One cause is a
+parent that waits in ``vfork`` for a frozen child. One step can block in the kernel. ``execve`` waits for threads that
+end only when the tracer reaps them, and the calling thread is not traced meanwhile. Therefore an :class:`Alarm` ends
+the worker from another thread, and the system call returns.
 """
 
 from __future__ import annotations
@@ -52,24 +52,26 @@ from collections.abc import Callable
 from torchstone.isolation import linux_calls
 
 _STILL_SECONDS = 3.0
+"""Longest time for freezing a worker. Past it, the worker counts as one that cannot be frozen."""
 _ALARM_SECONDS = 4.0
+"""After this time of freezing another thread ends the worker, in case a system call blocks past the deadline."""
 MOST_PROCESSES = 4096
-"""More are not looked at."""
-_GONE = -1
-"""Stands for a signal: the thread has ended."""
-_PATIENT_LOOKS = 256
-"""Looks for a stop without a pause. A thread that has not stopped by then is dying, or waits for another one."""
+"""Most processes that a walk of the tree visits."""
+_ENDED = -1
+"""Used instead of a signal number: the thread has ended."""
+_POLLS_WITHOUT_PAUSE = 256
+"""Checks for a stop without a pause. A thread that has not stopped by then is dying, or waits for another one."""
 _PAUSE_SECONDS = 0.0002
 
 
 class NotStillError(Exception):
-    """Something of the worker's cannot be held."""
+    """A thread of the worker cannot be frozen."""
 
 
 class Alarm:
-    """Calls a function, on a thread of its own, unless it is called off in time.
+    """Calls a function on a thread of its own after a time, unless it is cancelled before.
 
-    Setting it and calling it off are one system call each and wake nobody: both happen at every block of calls.
+    Setting and cancelling take one system call each and wake no thread: both happen at every block of calls.
     """
 
     def __init__(self, action: Callable[[], None]) -> None:
@@ -93,7 +95,7 @@ class Alarm:
             self._action()
 
     def close(self) -> None:
-        """Wait until the action is over, should it be under way."""
+        """End the thread; waits for the action if it is running."""
         self._closed = True
         self.set(1e-6)
         self._thread.join()
@@ -101,40 +103,40 @@ class Alarm:
 
 
 class Hold:
-    """The threads below a warden. All calls must come from the same thread: it is the tracer."""
+    """Freezes and resumes the threads below a warden. All calls must come from the same thread: it is the tracer."""
 
     def __init__(self, warden: int, end_worker: Callable[[], None]) -> None:
-        """``end_worker`` must end every process of the worker without their help; it is called from another thread."""
+        """``end_worker`` must end every process of the worker, frozen ones too. It is called from another thread."""
         self._warden = warden
         self._tracer = threading.get_native_id()
-        self._held: dict[int, int] = {}
-        """Threads that stand still, and the signal that each was about to get (0: none)."""
+        self._frozen: dict[int, int] = {}
+        """Frozen threads, and the signal that each was about to get (0: none; :data:`_ENDED`: the thread has ended)."""
         self._traced: set[int] = set()
-        """Threads that we trace, held or dying: nobody else can wait for their end before we have."""
+        """Threads that the judge traces, frozen or dying: it must reap them before their parents can."""
         self._alarm = Alarm(end_worker)
         self.refusal: OSError | None = None
-        """What the kernel answered last when it refused to trace a thread that is alive."""
+        """The kernel's last refusal to trace a thread that is alive."""
 
     @property
-    def is_holding(self) -> bool:
-        """Whether the worker stands still."""
-        return bool(self._held)
+    def is_frozen(self) -> bool:
+        """Whether the worker is frozen."""
+        return bool(self._frozen)
 
     @property
     def threads(self) -> int:
-        """How many stand still."""
-        return len(self._held)
+        """Number of frozen threads."""
+        return len(self._frozen)
 
     def take(self) -> None:
-        """Hold everything still. See above."""
+        """Freeze every thread, by the procedure above. Raises :class:`NotStillError` if that takes too long."""
         until = time.monotonic() + _STILL_SECONDS
         self._alarm.set(_ALARM_SECONDS)
         try:
             while True:
                 known = _walk(self._warden)
                 del known[self._warden]
-                self._hold([thread for threads in known.values() for thread in threads], until)
-                if self._are_still(list(known)):
+                self._freeze([thread for threads in known.values() for thread in threads], until)
+                if self._are_all_frozen(list(known)):
                     break
                 if time.monotonic() > until:
                     raise NotStillError("the worker's processes do not stop")
@@ -142,25 +144,25 @@ class Hold:
             self._alarm.call_off()
         if self._alarm.rang:
             raise NotStillError("the worker's processes do not stop")
-        self.bury_dead()
+        self.reap_dead()
 
-    def _are_still(self, known: list[int]) -> bool:
-        """One pass: whether everything was still before it began, and there is nothing but what is known."""
+    def _are_all_frozen(self, known: list[int]) -> bool:
+        """Make one pass: whether every thread was frozen before it began, and no other process exists."""
         processes = set(known)
         still: dict[int, int] = {}
         for pid in reversed(known):
             for thread in threads_of(pid):
-                signal_number = self._held.get(thread)
+                signal_number = self._frozen.get(thread)
                 if signal_number is None:
                     return False
                 try:
                     below = _children_of(pid, thread)
-                    state, tracer = state_of(pid, thread)  # read last: if it is alive, it was their parent until now
+                    state, tracer = state_of(pid, thread)  # read last: if alive, it was their parent until now
                 except OSError:
                     return False
                 is_stopped = state == "t" and tracer == self._tracer
-                if not (state in "ZX" if signal_number == _GONE else is_stopped):
-                    del self._held[thread]
+                if not (state in "ZX" if signal_number == _ENDED else is_stopped):
+                    del self._frozen[thread]
                     return False
                 if not processes.issuperset(below):
                     return False
@@ -168,16 +170,16 @@ class Hold:
         adopted = _children_or_none(self._warden, self._warden)
         if not processes.issuperset(adopted) or adopted != _children_or_none(self._warden, self._warden):
             return False
-        self._held = still  # without those that ended meanwhile
+        self._frozen = still  # without those that ended meanwhile
         return True
 
-    def _hold(self, threads: list[int], until: float) -> None:
-        """Those that are not held yet: first have all of them stop, then wait for each."""
-        for thread in [thread for thread in threads if thread not in self._held and self._interrupt(thread)]:
+    def _freeze(self, threads: list[int], until: float) -> None:
+        """Freeze the threads that are not frozen yet: interrupt all of them, then wait for each to stop."""
+        for thread in [thread for thread in threads if thread not in self._frozen and self._interrupt(thread)]:
             self._await_stop(thread, until)
 
     def _interrupt(self, thread: int) -> bool:
-        """Have it stop. False: it has ended, or cannot be traced now; another pass will tell."""
+        """Trace and interrupt a thread. False: it has ended, or cannot be traced now; the next pass checks it again."""
         try:
             linux_calls.trace(thread)
             self._traced.add(thread)
@@ -193,7 +195,10 @@ class Hold:
         return True
 
     def _is_traced(self, thread: int, refusal: OSError) -> bool:
-        """Whether a refused thread is traced by us already: it dies slowly, or took over a number. False if dead."""
+        """Whether the judge traces a thread already, after a refusal: it dies slowly, or has another thread's id.
+
+        False if the thread is dead.
+        """
         try:
             state, tracer = state_of(thread, thread)
         except OSError:
@@ -201,24 +206,25 @@ class Hold:
         if tracer == self._tracer:
             self._traced.add(thread)
         if state in "ZX":
-            self._held[thread] = _GONE
-            self._bury(thread)
+            self._frozen[thread] = _ENDED
+            self._reap(thread)
             return False
         if tracer != self._tracer:
             self.refusal = refusal
         return tracer == self._tracer
 
     def _await_stop(self, thread: int, until: float) -> None:
-        for look in range(1 << 62):
+        """Wait until a thread stops or ends. Raises :class:`NotStillError` past the deadline."""
+        for poll in range(1 << 62):
             try:
                 signal_number = linux_calls.stop_of(thread)
-            except (ProcessLookupError, ChildProcessError):  # ended; or has another number now
+            except (ProcessLookupError, ChildProcessError):  # ended, or has another id now
                 self._traced.discard(thread)
                 return
             if signal_number is not None:
-                self._held[thread] = signal_number
+                self._frozen[thread] = signal_number
                 return
-            if look < _PATIENT_LOOKS:
+            if poll < _POLLS_WITHOUT_PAUSE:
                 continue
             time.sleep(_PAUSE_SECONDS)
             if time.monotonic() > until:
@@ -227,64 +233,65 @@ class Hold:
                 return
 
     def _is_unreported(self, thread: int) -> bool:
-        """Whether it ended or stopped, but will not be reported. The next pass looks at it again.
+        """Whether a thread ended or stopped, but ``waitpid`` will not report it. The next pass checks it again.
 
-        The end of a process's first thread is not reported while others live. The stop of a thread that took over a
-        number may have been reported before.
+        ``waitpid`` does not report the end of a process's first thread while others live. It may have reported the stop
+        of a thread before that thread got another id.
         """
         with contextlib.suppress(OSError):
             state, tracer = state_of(thread, thread)
-            signal_number = linux_calls.stop_of(thread)  # between the two it may have been reported after all
+            signal_number = linux_calls.stop_of(thread)  # it may have been reported since the state was read
             if signal_number is not None or (state == "t" and tracer == self._tracer):
-                self._held[thread] = signal_number or 0
+                self._frozen[thread] = signal_number or 0
                 return True
             if state in "ZX":
-                self._held[thread] = _GONE
+                self._frozen[thread] = _ENDED
                 return True
         return False
 
     def was_killed(self, thread: int) -> bool:
-        """Whether it is dead, or on its way: a thread that is held leaves its stop for nothing else."""
+        """Whether a thread is dead or dying. A frozen thread leaves its stop for no other reason."""
         try:
             state, _ = state_of(thread, thread)
         except OSError:
             return True
-        return state in "ZX" or (thread in self._held and state != "t")
+        return state in "ZX" or (thread in self._frozen and state != "t")
 
     def release(self) -> list[int]:
-        """Let everything go on; returns the threads that were killed while they stood still. Quick: on the clock."""
-        held, self._held = self._held, {}
+        """Resume all threads; return those that were killed while frozen. Is timed as part of a call, so it is fast."""
+        frozen, self._frozen = self._frozen, {}
         killed: list[int] = []
         traced = self._traced
-        for thread, signal_number in held.items():
-            if signal_number != _GONE:
+        for thread, signal_number in frozen.items():
+            if signal_number != _ENDED:
                 try:
                     linux_calls.untrace(thread, signal_number)
                     traced.discard(thread)
                 except OSError:
                     killed.append(thread)
         if killed:
-            self.bury(_STILL_SECONDS, lambda _: traced.isdisjoint(killed))
+            self.reap_until_over(_STILL_SECONDS, lambda _: traced.isdisjoint(killed))
         return killed
 
-    def bury(self, seconds: float, is_over: Callable[[float], bool]) -> None:
-        """Take note of the end of what we traced: before that neither its parent nor its namespace can.
+    def reap_until_over(self, seconds: float, is_over: Callable[[float], bool]) -> None:
+        """Reap traced threads as they end: before that neither their parents nor their namespace can.
 
-        ``is_over`` waits a moment and says whether there is nothing left to wait for.
+        ``is_over`` waits for at most the given seconds, and returns whether there is nothing left to wait for.
         """
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            for thread in sorted(self._traced, reverse=True):  # a process is not over before its threads are
-                self._bury(thread)
-            if is_over(_PAUSE_SECONDS if self._traced else left):
+        while (left_seconds := until - time.monotonic()) > 0:
+            for thread in sorted(self._traced, reverse=True):  # a process ends after its threads
+                self._reap(thread)
+            if is_over(_PAUSE_SECONDS if self._traced else left_seconds):
                 return
 
-    def bury_dead(self) -> None:
-        """Take note of the traced threads that are dead by now; of a process's first thread only after its others."""
-        for thread in [thread for thread in self._traced if self._held.get(thread, _GONE) == _GONE]:
-            self._bury(thread)
+    def reap_dead(self) -> None:
+        """Reap the traced threads that are dead by now; the first thread of a process only after its others."""
+        for thread in [thread for thread in self._traced if self._frozen.get(thread, _ENDED) == _ENDED]:
+            self._reap(thread)
 
-    def _bury(self, thread: int) -> None:
+    def _reap(self, thread: int) -> None:
+        """Forget a traced thread if ``waitpid`` reports that it has ended."""
         try:
             linux_calls.stop_of(thread)
         except (ProcessLookupError, ChildProcessError):
@@ -295,7 +302,7 @@ class Hold:
 
 
 def descendants(pid: int) -> list[int]:
-    """The process and all below it, as far as they still exist."""
+    """The process and its descendants, the process first."""
     return list(_walk(pid))
 
 
@@ -305,7 +312,7 @@ def children(pid: int) -> list[int]:
 
 
 def _walk(pid: int) -> dict[int, list[int]]:
-    """A process and all below it, each before what is below it, with their threads."""
+    """A process and its descendants with their threads; each process comes before its own descendants."""
     found: dict[int, list[int]] = {}
     open_pids = [pid]
     while open_pids and len(found) <= MOST_PROCESSES:
@@ -317,7 +324,7 @@ def _walk(pid: int) -> dict[int, list[int]]:
 
 
 def threads_of(pid: int) -> list[int]:
-    """Its threads; an empty list if the process is gone: whatever it had started has another parent by then."""
+    """The threads of a process. Empty if the process has ended: its children have another parent by then."""
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
@@ -325,7 +332,7 @@ def threads_of(pid: int) -> list[int]:
 
 
 def _children_of(pid: int, thread: int) -> list[int]:
-    """To the end of the file, which the kernel hands out a page at a time."""
+    """The children of a thread. Reads to the end of the file, of which the kernel returns a page at a time."""
     descriptor = os.open(f"/proc/{pid}/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = b""
@@ -337,7 +344,7 @@ def _children_of(pid: int, thread: int) -> list[int]:
 
 
 def _children_or_none(pid: int, thread: int) -> list[int]:
-    """Its children; an empty list if the thread is gone: another one of its process has them, or an ancestor."""
+    """The children of a thread. Empty if it has ended: another thread of its process, or an ancestor, has them."""
     try:
         return _children_of(pid, thread)
     except OSError:
@@ -345,7 +352,7 @@ def _children_or_none(pid: int, thread: int) -> list[int]:
 
 
 def state_of(pid: int, thread: int) -> tuple[str, int]:
-    """The letter of its state, and its tracer. A name cannot forge them: line breaks in it are escaped."""
+    """The letter of a thread's state, and its tracer. A process name cannot forge them: its line breaks are escaped."""
     descriptor = os.open(f"/proc/{pid}/task/{thread}/status", os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = os.read(descriptor, 1024)

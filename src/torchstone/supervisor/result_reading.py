@@ -1,13 +1,12 @@
-"""Reads results where they lie in the candidate's own memory, without asking the worker for them.
+"""Reads results in the candidate's own memory, in place, without the worker's help.
 
-A candidate that had to copy its results out could save the copy, or do its work while copying. Either would give it a
-speed that it does not have. So nothing is copied on the candidate's side. On the CPU the judge reads the memory of
-the worker while it stands still. On CUDA it opens the worker's allocations by their IPC handles and copies from them
-itself.
+A candidate that copied its results itself could omit the copy, or do its work while copying. Either would make it look
+faster than it is. So nothing is copied on the candidate's side. On the CPU the judge reads the memory of the worker
+while it is frozen. On CUDA it opens the worker's allocations by their IPC handles and copies from them itself.
 
-Addresses are claims, and none can harm the judge. A wrong one gives other bytes, which are not the result, or cannot be
-read: :class:`UnreadableError`. Afterwards the judge writes garbage over what it has read, as any caller may do with a
-tensor that it was given. A result that is kept for another call is lost.
+The worker reports the addresses, and no wrong address can harm the judge. It leads to other bytes, which are not the
+result, or to :class:`UnreadableError`. Afterwards the judge writes garbage over the results, as any caller may do with
+a returned tensor. A result that a kernel keeps for another call is lost.
 """
 
 from __future__ import annotations
@@ -29,27 +28,29 @@ from torchstone.protocol.shared_memory import DeviceMemory, Driver
 from torchstone.protocol.tensor_places import Segment
 
 _ALIGNMENT = 16
-"""Of each span in the judge's copy: the largest element that torch has."""
+"""Alignment in bytes of each span in the judge's copy: the size of torch's largest element."""
 _VECTORS = 1024
-"""IOV_MAX."""
+"""Most memory ranges of one system call: IOV_MAX."""
 _DEVICE_ALIGNMENT = 512
 _MOST_OPENED = 64
+"""Above this number of open device allocations, the judge closes those that it does not need."""
 _KEPT_OPEN_BYTES = 256 << 20
+"""Most bytes of device allocations that stay open from one case to the next."""
 _NEAR_BYTES = 64 << 10
-"""Spans on a device that lie no further apart are copied as one: a copy costs more than these bytes."""
+"""Device spans with no larger gap between them are copied as one: a further copy takes longer than these bytes."""
 
 
 _PAGE_BYTES = 4096
 _NEAR_PAGES = 512
-"""Pages that lie no further apart are looked up together."""
+"""Pages with no larger gap between them are looked up together."""
 _PRESENT, _OF_A_FILE, _EXCLUSIVE = np.uint64(1 << 63), np.uint64(1 << 61), np.uint64(1 << 56)
 _PAGE_FLAGS = _PRESENT | _OF_A_FILE | _EXCLUSIVE
 _OWN_PAGE = _PRESENT | _EXCLUSIVE
-"""As the kernel tells in ``/proc/PID/pagemap``. A page of zeros that all share is present, and nobody's own."""
+"""Flags in ``/proc/PID/pagemap`` of a page that only this process has. The shared zero page is not exclusive."""
 
 
 class UnreadableError(Exception):
-    """There is no such memory in the worker."""
+    """The worker has no memory at an address, or the judge cannot read it."""
 
 
 class Span(NamedTuple):
@@ -66,11 +67,11 @@ class Copies:
         self.pieces, self._where, self._spans = pieces, where, spans
 
     def in_pieces(self, pieces: Sequence[torch.Tensor]) -> Copies:
-        """The same, in copies of these pieces."""
+        """The same spans in other pieces of memory, which are copies of the present ones."""
         return Copies(pieces, self._where, self._spans)
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        """The bytes of each span, in the order in which they were asked for."""
+        """The bytes of each span, in the order in which the spans were given."""
         for (piece, start), span in zip(self._where, self._spans, strict=True):
             yield self.pieces[piece][start : start + span.size_bytes]
 
@@ -83,18 +84,18 @@ class Reader(Protocol):
         ...
 
     def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
-        """Fill the spans, which were read last, with the beginning of this, which is at least as long as each."""
+        """Overwrite each span that was read last with the first bytes of ``garbage``, which is long enough."""
         ...
 
     def let_go(self) -> None:
-        """A case is over: what its results lay in is the worker's to free."""
+        """End a case: the worker may free the memory of its results."""
         ...
 
     def close(self) -> None: ...
 
 
 class HostReader:
-    """Reads a process of this machine; it should stand still."""
+    """Reads the memory of a process of this machine, which should be frozen."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -104,25 +105,25 @@ class HostReader:
             self._pages = None
 
     def complete_ns(self, spans: Sequence[Span]) -> int:
-        """Have the system provide every page of these spans that is not there yet, and say how long that took.
+        """Make the system allocate every page of these spans that is not allocated yet; return the time that it took.
 
-        Memory can be promised without being there: the system zeroes or copies such pages at the first access. That is
-        work of the kernel that made the result, and would otherwise be done by the reader.
+        The system allocates, zeroes or copies a page at the first access. That is work of the kernel that made the
+        result. Otherwise it would be done when the judge reads the result.
         """
         promised = self._promised(spans)
         if not promised.size:
             return 0
-        held = np.empty(promised.size, dtype=np.uint8)
+        buffer = np.empty(promised.size, dtype=np.uint8)
         one = np.ones(promised.size, dtype=np.uint64)
-        there = np.column_stack((promised, one))
-        here = np.column_stack((np.uint64(held.ctypes.data) + np.arange(promised.size, dtype=np.uint64), one))
+        remote = np.column_stack((promised, one))
+        local = np.column_stack((np.uint64(buffer.ctypes.data) + np.arange(promised.size, dtype=np.uint64), one))
         began = time.perf_counter_ns()
-        self._transfer(linux_calls.process_vm_readv, here, there)
-        self._transfer(linux_calls.process_vm_writev, here, there)
+        self._transfer(linux_calls.process_vm_readv, local, remote)
+        self._transfer(linux_calls.process_vm_writev, local, remote)
         return time.perf_counter_ns() - began
 
     def _promised(self, spans: Sequence[Span]) -> NDArray[np.uint64]:
-        """An address in each page that is not the process's own yet. All of them, where the system does not tell."""
+        """An address in each page that is not allocated to the process alone yet; in every page if that is unknown."""
         bounds = np.array([(span.address, span.address + span.size_bytes) for span in spans if span.size_bytes])
         if not bounds.size:
             return np.empty(0, dtype=np.uint64)
@@ -135,7 +136,7 @@ class HostReader:
         return np.asarray(inside[promised], dtype=np.uint64)
 
     def _are_own(self, pages: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each of these pages is there, is no file's, and is nobody else's."""
+        """Whether each page is present, not part of a file, and not shared with another process."""
         own = np.zeros(pages.size, dtype=np.bool_)
         if self._pages is None:
             return own
@@ -170,7 +171,7 @@ class HostReader:
                 raise UnreadableError("no such memory")
 
     def let_go(self) -> None:
-        """Nothing of the worker's is held open."""
+        """Nothing to do: no memory of the worker is open."""
 
     def close(self) -> None:
         if self._pages is not None:
@@ -179,13 +180,13 @@ class HostReader:
 
 
 _REFUSALS = frozenset({errno.EPERM, errno.EACCES, errno.ENOSYS})
-"""What a system answers that does not let the judge read other processes."""
+"""Error codes of a system that does not let the judge read other processes."""
 
 
 def is_readable(pid: int) -> bool:
-    """Whether the judge may read a worker, asked while that holds nothing but our own code.
+    """Whether the judge may read a worker's memory. Called before the worker has loaded a candidate.
 
-    A refusal now is the machine's; any later one (a process can make itself unreadable) is the candidate's doing.
+    So a refusal now comes from the machine. A process can make itself unreadable: the candidate causes a later one.
     """
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
@@ -200,7 +201,7 @@ def is_readable(pid: int) -> bool:
     except (UnreadableError, OSError) as error:
         refused = error if isinstance(error, OSError) else error.__cause__
         if isinstance(refused, OSError) and refused.errno not in _REFUSALS:
-            raise  # out of memory, for example: it says nothing about what the machine allows
+            raise  # another failure, such as out of memory: it does not show whether reading is allowed
         return False
     return True
 
@@ -212,18 +213,19 @@ class DeviceReader:
         self._device = device
         self._driver = Driver()
         self._opened: dict[str, Span] = {}
-        """By handle, where the judge sees an allocation; its size as the driver tells it, not as the worker does."""
+        """By handle, where an allocation is mapped in the judge. Its size is from the driver, not from the worker."""
         self._lasting: set[str] = set()
-        """Handles of what is read again without being named again."""
+        """Handles of allocations that later reads of the case need, although they do not name them."""
         self._here: list[int] = []
+        """Addresses in the judge of the spans that were read last."""
 
     def locate(self, spans: Sequence[Span], segments: Sequence[Segment]) -> list[int]:
-        """Where the judge sees these spans, until it lets go."""
+        """Addresses of these spans in the judge. They are valid until :meth:`let_go`."""
         self._lasting |= {segment.handle for segment in segments}
         return [self._locate(span, segments)[0] for span in spans]
 
     def read(self, spans: Sequence[Span], segments: Sequence[Segment]) -> Copies:
-        self._forget_all_but(segments)
+        self._close_unneeded(segments)
         located = [self._locate(span, segments) for span in spans]
         self._here = [address for address, _ in located]
         pieces: list[torch.Tensor] = []
@@ -236,16 +238,18 @@ class DeviceReader:
             pieces.append(DeviceMemory(begin, self._device).tensor(0, end - begin, torch.uint8).clone())
         return Copies(pieces, where, spans)
 
-    def _forget_all_but(self, segments: Sequence[Segment]) -> None:
-        """An allocation that the judge has open is not freed: a worker that keeps making new ones must not fill the
-        device with them.
+    def _close_unneeded(self, segments: Sequence[Segment]) -> None:
+        """Close allocations beyond these segments, if many are open.
+
+        The driver does not free an allocation that the judge has open. A worker that keeps making new ones would fill
+        the device.
         """
         if len(self._opened) > _MOST_OPENED:
             for handle in self._opened.keys() - self._lasting - {segment.handle for segment in segments}:
                 self._close(handle)
 
     def _locate(self, span: Span, segments: Sequence[Segment]) -> tuple[int, int]:
-        """Where the judge sees a span, and where the allocation around it begins."""
+        """A span's address in the judge, and the beginning of the allocation that contains it."""
         for segment in segments:
             offset = span.address - segment.address
             if 0 <= offset < segment.size_bytes:
@@ -264,7 +268,7 @@ class DeviceReader:
         return self._opened[handle]
 
     def let_go(self) -> None:
-        """What is small stays open: the next case's results will lie there, too."""
+        """Close all allocations if they are large. Small ones stay open: the next case's results lie there, too."""
         self._lasting.clear()
         if sum(span.size_bytes for span in self._opened.values()) > _KEPT_OPEN_BYTES:
             for handle in list(self._opened):
@@ -277,7 +281,7 @@ class DeviceReader:
             DeviceMemory(here, self._device).tensor(0, span.size_bytes, torch.uint8).copy_(garbage[: span.size_bytes])
 
     def close(self) -> None:
-        torch.cuda.synchronize(self._device)  # what was overwritten last may still be under way
+        torch.cuda.synchronize(self._device)  # the last overwriting may still be running
         for handle in list(self._opened):
             self._close(handle)
 
@@ -287,7 +291,7 @@ class DeviceReader:
 
 
 def _neighbours(located: Sequence[tuple[int, int]], spans: Sequence[Span]) -> list[list[int]]:
-    """Which spans to copy together, each group in the order of its addresses: near ones in one allocation."""
+    """Group the spans that are copied together: near ones in one allocation, in order of their addresses."""
     groups: list[list[int]] = []
     end = around = -1
     for place in sorted(range(len(spans)), key=located.__getitem__):
@@ -302,7 +306,7 @@ def _neighbours(located: Sequence[tuple[int, int]], spans: Sequence[Span]) -> li
 
 
 def packed(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where to put pieces of these sizes one behind the other."""
+    """Offsets of aligned pieces of these sizes that lie one after the other, and their total size."""
     starts, end = [], 0
     for size in sizes:
         starts.append(end)
@@ -316,5 +320,5 @@ def _vectors(addresses: Sequence[int], spans: Sequence[Span]) -> NDArray[np.uint
 
 
 def open_reader(pid: int, device: torch.device) -> Reader:
-    """A reader of this worker's results on the device, where they can be read in place."""
+    """A reader that reads a worker's results on this device in place."""
     return HostReader(pid) if device.type == "cpu" else DeviceReader(device)

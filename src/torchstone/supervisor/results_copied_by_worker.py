@@ -1,8 +1,8 @@
-"""Has the worker copy its results into memory that both share, where the judge does not read the worker's memory.
+"""Has the worker copy its results into memory that both share, if the judge cannot read the worker's memory.
 
-The copy is on the clock for candidate and reference alike: work that is put off until somebody looks is still timed.
-Its cost is part of the overhead that an empty call (the shim) measures. A candidate could save it, so the record says
-that results were copied.
+The time of a call includes the copy, for candidate and reference alike, so that deferred work is still timed. The copy
+is part of the overhead that an empty call (the shim) measures. A candidate could omit it, so the record says that
+results were copied.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from torchstone.supervisor.result_reading import Copies, Span, UnreadableError, 
 from torchstone.supervisor.worker_handle import Worker
 
 _COPY_SECONDS = 60.0
+"""Longest time of one copy."""
 _LEAST_BYTES = 1 << 20
-"""Of the memory between judge and worker; twice what is needed when it grows."""
+"""Smallest size of the shared memory. Larger results get twice the memory that they need."""
 
 
 class CopyingReader:
-    """Has a worker copy its results. See `Reader`."""
+    """Makes a worker copy its results. See `Reader` for the methods."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -34,17 +35,17 @@ class CopyingReader:
 
     def read(self, spans: Sequence[Span], segments: Sequence[Segment] = ()) -> Copies:
         starts, total = packed([span.size_bytes for span in spans])
-        memory, descriptor = self._room(total)
+        memory, descriptor = self._memory_for(total)
         self._copy(spans, starts, memory, descriptor, outward=True)
         return Copies([memory.tensor(0, total, torch.uint8).clone()], [(0, start) for start in starts], spans)
 
     def overwrite(self, spans: Sequence[Span], garbage: torch.Tensor) -> None:
         largest = max((span.size_bytes for span in spans), default=0)
-        memory, descriptor = self._room(largest)
+        memory, descriptor = self._memory_for(largest)
         memory.tensor(0, largest, torch.uint8).copy_(garbage[:largest])
         self._copy(spans, [0] * len(spans), memory, descriptor, outward=False)
 
-    def _room(self, size_bytes: int) -> tuple[HostArena, int | None]:
+    def _memory_for(self, size_bytes: int) -> tuple[HostArena, int | None]:
         """Memory of at least this size, and its descriptor if the worker does not have it yet."""
         if self._memory is not None and self._memory.size_bytes >= size_bytes:
             return self._memory, None
@@ -59,16 +60,16 @@ class CopyingReader:
         self, spans: Sequence[Span], starts: Sequence[int], memory: HostArena, descriptor: int | None, *, outward: bool
     ) -> None:
         pieces = tuple((span.address, start, span.size_bytes) for span, start in zip(spans, starts, strict=True))
-        was_still = self._worker.stands_still
+        was_frozen = self._worker.is_frozen
         command = Copy(secrets.token_hex(8), pieces, memory.size_bytes, outward)
         reply = self._worker.ask(command, time.monotonic() + _COPY_SECONDS, descriptor)
-        if was_still:
+        if was_frozen:
             self._worker.freeze()
         if not isinstance(reply, Done):
             raise UnreadableError("the worker could not copy it")
 
     def let_go(self) -> None:
-        """The memory between the two stays for the next case."""
+        """Nothing to do: the shared memory stays for the next case."""
 
     def close(self) -> None:
         if self._memory is not None:

@@ -1,8 +1,8 @@
-"""Freezes a worker by SIGSTOP where the machine refuses ptrace. Weaker, and the record says so.
+"""Freezes a worker by SIGSTOP if the machine refuses ptrace. This is weaker, and the record says so.
 
-Every process below the warden, the trusted process that forks the worker, gets SIGSTOP until a look at all
-of them finds each thread stopped and no new process. Any SIGCONT ends a stop, and a candidate can have the system send
-it one, by a timer for example. So a dishonest kernel can run while it should not. Honest kernels stand still.
+The warden is the trusted process that forks the worker. Every process below it gets SIGSTOP, until a check finds each
+thread stopped and no new process. Any SIGCONT ends a stop, and a candidate can make the system send it one, by a timer
+for example. So a dishonest kernel can run while it is frozen. Honest kernels stay frozen.
 """
 
 from __future__ import annotations
@@ -16,38 +16,39 @@ from contextlib import suppress
 from torchstone.supervisor.ptrace_freezing import NotStillError, descendants, state_of, threads_of
 
 _STILL_SECONDS = 3.0
+"""Longest time for freezing a worker."""
 _PAUSE_SECONDS = 0.0002
-_PATIENT_LOOKS = 64
-"""So many looks come at once: a process that runs stops within microseconds."""
+_CHECKS_WITHOUT_PAUSE = 64
+"""Number of checks without a pause between them: a running process stops within microseconds."""
 
 
 class StopHold:
-    """The processes below a warden, held by signals. The same methods as `Hold`."""
+    """Freezes and resumes the processes below a warden by signals. Has the methods of `Hold`."""
 
     refusal: OSError | None = None
 
     def __init__(self, warden: int) -> None:
         self._warden = warden
-        self._held: list[int] = []
+        self._frozen: list[int] = []
 
     @property
-    def is_holding(self) -> bool:
-        """Whether the worker stands still."""
-        return bool(self._held)
+    def is_frozen(self) -> bool:
+        """Whether the worker is frozen."""
+        return bool(self._frozen)
 
     @property
     def threads(self) -> int:
-        """How many stand still."""
-        return sum(len(threads_of(pid)) for pid in self._held)
+        """Number of frozen threads."""
+        return sum(len(threads_of(pid)) for pid in self._frozen)
 
     def take(self) -> None:
-        """Stop everything."""
+        """Stop every process. Raises :class:`NotStillError` if that takes too long."""
         until = time.monotonic() + _STILL_SECONDS
-        for look in range(1 << 62):
-            known = self._below()
+        for check in range(1 << 62):
+            known = self._processes()
             states = {pid: _states(pid) for pid in known}
-            if all(states[pid] <= set("TZX") for pid in known) and self._below() == known:
-                self._held = [pid for pid in known if "T" in states[pid]]
+            if all(states[pid] <= set("TZX") for pid in known) and self._processes() == known:
+                self._frozen = [pid for pid in known if "T" in states[pid]]
                 return
             for pid in known:
                 if not states[pid] <= set("TZX"):
@@ -55,38 +56,38 @@ class StopHold:
                         os.kill(pid, signal.SIGSTOP)
             if time.monotonic() > until:
                 raise NotStillError("the worker's processes do not stop")
-            if look > _PATIENT_LOOKS:
+            if check > _CHECKS_WITHOUT_PAUSE:
                 time.sleep(_PAUSE_SECONDS)
 
-    def _below(self) -> list[int]:
+    def _processes(self) -> list[int]:
         return descendants(self._warden)[1:]
 
     def was_killed(self, thread: int) -> bool:
-        """Whether its process is dead."""
+        """Whether the process of a first thread is dead."""
         return _states(thread) <= set("ZX")
 
     def release(self) -> list[int]:
-        """Let everything go on; returns the processes that died while they stood still."""
-        held, self._held = self._held, []
+        """Resume all processes; return those that died while frozen."""
+        held, self._frozen = self._frozen, []
         killed = [pid for pid in held if self.was_killed(pid)]
         for pid in held:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         return killed
 
-    def bury(self, seconds: float, is_over: Callable[[float], bool]) -> None:
-        """Wait for an end: nobody is kept from taking note of it."""
+    def reap_until_over(self, seconds: float, is_over: Callable[[float], bool]) -> None:
+        """Wait for the end of the processes. Nothing is traced, so their parents reap them."""
         is_over(seconds)
 
-    def bury_dead(self) -> None:
-        """Nothing is traced: the warden takes note of who ends."""
+    def reap_dead(self) -> None:
+        """Nothing to do: nothing is traced, so the warden reaps processes that end."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing to do: nothing is open."""
 
 
 def _states(pid: int) -> set[str]:
-    """The letters of the states of its threads; none if it is gone."""
+    """The letters of the states of a process's threads; empty if the process has ended."""
     found: set[str] = set()
     for thread in threads_of(pid):
         with suppress(OSError):

@@ -10,22 +10,22 @@ from torchstone.supervisor.ptrace_freezing import Hold
 from torchstone.supervisor.sigstop_freezing import StopHold
 
 _GONE_SECONDS = 30.0
-"""Until all processes of a worker that was killed have ended: to give back its memory can take the system seconds."""
-_LOOK_SECONDS = 0.05
+"""Longest wait for all processes of a killed worker to end: freeing their memory can take the system seconds."""
+_POLL_SECONDS = 0.05
 
 
 def wait_for_exit(pid: int, hold: Hold | StopHold | None) -> bool:
-    """Whether the process is gone in time. A warden is only gone when its whole pid namespace is."""
+    """Wait for a process to end; return whether it did in time. A warden ends after its whole pid namespace."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
-    except OSError:  # a system without it
+    except OSError:  # a system without pidfd_open
         return _has_vanished(pid, _GONE_SECONDS)
     try:
         if hold is None:
             return _has_ended(descriptor, _GONE_SECONDS)
-        hold.bury(_GONE_SECONDS, lambda seconds: _has_ended(descriptor, seconds))
+        hold.reap_until_over(_GONE_SECONDS, lambda seconds: _has_ended(descriptor, seconds))
         return _has_ended(descriptor, 0)
     finally:
         os.close(descriptor)
@@ -40,5 +40,5 @@ def _has_vanished(pid: int, seconds: float) -> bool:
     while os.path.exists(f"/proc/{pid}"):
         if time.monotonic() > until:
             return False
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return True

@@ -1,4 +1,4 @@
-"""Exceptions of the judge, one for every way in which a worker can fail to answer."""
+"""Exceptions of the judge, one for every way in which a worker can fail to reply."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from torchstone.protocol.replies import Ending
 
 
 class WorkerEndedError(Exception):
-    """The worker's process is gone."""
+    """The worker's process has ended."""
 
     def __init__(self, ending: Ending | None) -> None:
         super().__init__(str(ending))
         self.ending = ending
-        """None: its warden did not report, so it was not the candidate alone that ended."""
+        """The warden's report of the end. None: there was no report, so not only the candidate ended."""
 
 
 class OverranError(Exception):
@@ -19,11 +19,11 @@ class OverranError(Exception):
 
 
 class BadReplyError(Exception):
-    """The reply is not one that the worker's own code sends: the candidate wrote to the pipe."""
+    """The worker's own code does not send such a reply: the candidate wrote to the pipe."""
 
 
 class OverLimitError(Exception):
-    """The worker and what it started use more than they may."""
+    """The worker and the processes that it started exceed a limit, or cannot be frozen."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

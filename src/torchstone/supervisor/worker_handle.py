@@ -1,7 +1,7 @@
 """The judge's handle on one worker: sends commands, waits for replies, freezes it, ends it.
 
-Whatever happens to the worker comes out of :meth:`Worker.ask` as a reply or as one of the exceptions of
-``worker_failures.py``; the caller turns them into verdicts. Nothing here waits without a deadline.
+:meth:`Worker.ask` returns the worker's reply, or raises one of the exceptions of ``worker_failures.py``. The caller
+turns them into verdicts. Every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from torchstone.supervisor.result_reading import Reader
 
 _SPIN_SECONDS = 0.05
-"""How long an answer is looked for again and again before the judge sleeps: longer than any timed block takes."""
+"""How long the judge polls for a reply before it sleeps: longer than any timed block takes."""
 _REFUSALS = (errno.EPERM, errno.EACCES, errno.ENOSYS)
-"""Of ptrace, by a machine that does not let anyone trace."""
+"""Error codes of ptrace on a machine that does not allow tracing."""
 _GRACE_SECONDS = 0.1
-"""A reply that lies in the pipe when the deadline passes is still read; one that never ends is not."""
+"""Time after the deadline in which a reply that is already in the pipe is still read."""
 
 
 class Worker:
-    """One worker process, from request to end."""
+    """One worker process, from the request for it to its end."""
 
     def __init__(
         self,
@@ -53,51 +53,51 @@ class Worker:
         limits: Limits,
         cores: tuple[int, ...] = (),
     ) -> None:
-        """The descriptors of the judge's ends; ``cores`` are those that the worker is bound to, if it is to any."""
+        """The descriptors are the judge's ends. ``cores``: cores that the worker is bound to; empty: to none."""
         self._commands = commands
         self._pipes = WorkerPipes(replies, log, status, limits.log_tail_bytes)
         self._leash = leash
         self._usage = UsageLimits(limits)
         self.cores = cores
-        # A judge that spins on a busy machine has used up its share of a core when the answer comes, and waits for
-        # another. Where workers are bound to cores, because they are timed on them, the judge sleeps.
+        # On a busy machine a polling judge has used up its share of a core when the reply comes, and must wait for a
+        # core. If workers are bound to cores, because they are timed on them, the judge sleeps instead of polling.
         self._may_spin = not cores and len(os.sched_getaffinity(0)) > 1
         self.is_urgent = True
-        """Whether it matters when exactly an answer comes: it does to a clock, not to a check beside other judges."""
-        self._ahead: deque[tuple[str, Callable[[Reply], None]]] = deque()
-        """Commands that were sent and not waited for: their tokens, and who takes the replies."""
+        """Whether the exact time of a reply matters: it does for timing, but not for checks beside other judges."""
+        self._unawaited: deque[tuple[str, Callable[[Reply], None]]] = deque()
+        """Commands that were sent without waiting: the token of each, and the function that takes its reply."""
         self._hold: Hold | StopHold | None = None
         self.holding: Holding = "traced"
-        """How it is held still; known once that has been tried."""
+        """How the worker is frozen; known after the first attempt."""
         self.results: ResultReading = "read"
-        """How its results reach the judge; likewise."""
+        """How its results reach the judge; known after the first attempt."""
         self._spin_until = 0.0
         self._closed = False
         self.is_gone = False
-        """Whether it was killed, and not a process of it is left."""
+        """Whether it was killed, and all its processes have ended."""
         self.pid = 0
-        """The process that candidate code will run in, as the judge sees it. Known once it is ready."""
+        """Pid, in the judge's namespace, of the process that runs candidate code. Known once the worker is ready."""
         self.reader: Reader | None = None
-        """How the judge reads its results; opened at the first read."""
+        """Reads its results; opened at the first read."""
         self.arenas: Arenas | None = None
-        """What it sees of the judge's memory; likewise."""
+        """The judge's memory that the worker sees; created at the first use."""
         self.layers: tuple[Layer, ...] = ()
         self.candidate_key: str | None = None
-        """The implementation that was loaded into it last; None while it is a spare."""
+        """Key of the implementation that was loaded last; None while the worker is a spare."""
         self.package = ""
-        """Whose other implementations may be loaded into it as well; empty: nobody's."""
+        """The package whose other implementations may also be loaded into this worker; empty: none."""
         self.loads = 0
         self.is_built = False
-        """Whether the native source of its candidate was compiled."""
+        """Whether its candidate's native source was compiled."""
         commands.setblocking(False)
 
     @property
     def log_tail(self) -> str:
-        """The last of what the worker printed."""
+        """The end of the worker's printed output."""
         return self._pipes.log_tail
 
     def clear_log(self) -> None:
-        """Forget what was printed so far: the next case's record gets its own tail."""
+        """Drop the output so far: the next case's record gets its own tail."""
         self._pipes.clear_log()
 
     @property
@@ -106,7 +106,7 @@ class Worker:
         return self._pipes.warden_pid
 
     def wait_ready(self, deadline: float) -> None:
-        """Until the sandbox is closed and the device open."""
+        """Wait until the sandbox is closed, and the device open if it opens at the start."""
         reply = self._receive(deadline)
         if not isinstance(reply, Ready):
             raise BadReplyError(f"expected the worker to report ready, got {type(reply).__name__}")
@@ -114,42 +114,43 @@ class Worker:
         self.layers = reply.layers
 
     def _find_pid(self, deadline: float) -> None:
-        """The warden's only child: no candidate code has run yet."""
+        """Set :attr:`pid` to the warden's only child. No candidate code has run yet."""
         while self.warden_pid is None and not self._pipes.has_ended:
-            self._pump(max(deadline, time.monotonic() + _GRACE_SECONDS))
+            self._wait_and_read(max(deadline, time.monotonic() + _GRACE_SECONDS))
         found = children(self.warden_pid) if self.warden_pid is not None else []
         if not found:
             raise WorkerEndedError(self._pipes.ending)
         self.pid = found[0]
 
     def ask(self, command: Command, deadline: float, descriptor: int | None = None) -> Reply:
-        """Send a command, let the worker go if it stands still, and wait for its reply until the deadline."""
+        """Send a command, resume the worker if it is frozen, and wait for its reply until the deadline."""
         self.post(command, deadline, descriptor)
         self.thaw()
         return self.answer_to(command, deadline)
 
     def post(self, command: Command, deadline: float, descriptor: int | None = None) -> None:
-        """Send a command. A worker that stands still finds it when it is let go.
+        """Send a command. A frozen worker receives it when it is resumed.
 
-        What is to be watched is looked at before: afterwards a clock may run.
+        Usage limits are checked before the command is sent, because timing may begin after it.
         """
         self.check_silence()
         if self._usage.are_due(time.monotonic()):
-            self._watch_now()
+            self._check_usage()
         self._send(frame(command), descriptor, deadline)
 
     def send_ahead(
         self, command: Command, deadline: float, take: Callable[[Reply], None], descriptor: int | None = None
     ) -> None:
-        """Send a command to a worker that stands still, and leave it so: waking it would take longer than the command.
+        """Send a command to a frozen worker and leave it frozen: resuming it would take longer than the command.
 
-        It is carried out before the next one that is waited for; ``take`` gets the reply then, and may raise.
+        The worker carries it out before the next command that the judge waits for. ``take`` gets the reply then, and
+        may raise.
         """
         self._send(frame(command), descriptor, deadline)
-        self._ahead.append((command.token, take))
+        self._unawaited.append((command.token, take))
 
     def settle(self, deadline: float) -> None:
-        """Have it carry out what was sent ahead."""
+        """Resume the worker until it has carried out the commands of :meth:`send_ahead`, then freeze it."""
         self.thaw()
         self._take_earlier_replies(deadline)
         self.freeze()
@@ -161,8 +162,9 @@ class Worker:
         return self._reply_to(command.token, deadline)
 
     def _take_earlier_replies(self, deadline: float) -> None:
-        while self._ahead:
-            token, take = self._ahead.popleft()
+        """Wait for the replies to the commands of :meth:`send_ahead`, and pass each to its function."""
+        while self._unawaited:
+            token, take = self._unawaited.popleft()
             take(self._reply_to(token, deadline))
 
     def _reply_to(self, token: str, deadline: float) -> Reply:
@@ -172,7 +174,7 @@ class Worker:
         return reply
 
     def go(self) -> None:
-        """Let a worker that is armed begin."""
+        """Send the byte on which a worker that replied ``Armed`` begins its calls."""
         try:
             self._commands.send(GO)
         except OSError:
@@ -180,7 +182,7 @@ class Worker:
             raise WorkerEndedError(self._pipes.ending) from None
 
     def check_silence(self) -> None:
-        """Between commands a worker has nothing to say: bytes on the reply pipe were written by the candidate."""
+        """Raise BadReplyError if the reply pipe has bytes. Between commands only a candidate writes there."""
         self._pipes.read_available()
         if self._pipes.unread_bytes:
             raise BadReplyError(f"{self._pipes.unread_bytes} bytes on the reply pipe that nothing asked for")
@@ -196,59 +198,61 @@ class Worker:
                     sent = self._commands.send(view)
                 first, view = False, view[sent:]
             except BlockingIOError:
-                self._pump(deadline)
+                self._wait_and_read(deadline)
             except (BrokenPipeError, ConnectionResetError):
                 self._pipes.await_end()
                 raise WorkerEndedError(self._pipes.ending) from None
 
     def _receive(self, deadline: float) -> Reply:
+        """The next reply. Raises WorkerEndedError if the worker ended, OverranError past the deadline."""
         while True:
             reply = self._pipes.take_reply()
             if reply is not None:
                 return reply
             if self._pipes.has_ended:
                 raise WorkerEndedError(self._pipes.ending)
-            self._pump(deadline)
+            self._wait_and_read(deadline)
 
-    def _pump(self, deadline: float) -> None:
-        """Wait for anything to read; keep watch meanwhile."""
+    def _wait_and_read(self, deadline: float) -> None:
+        """Wait for input and read it; check usage limits meanwhile. Raises OverranError past the deadline."""
         now = time.monotonic()
-        quiet = not self._wait_for_news(max(0.0, min(deadline - now, WATCH_SECONDS)))
+        quiet = not self._wait_for_input(max(0.0, min(deadline - now, WATCH_SECONDS)))
         if now >= deadline and (quiet or now >= deadline + _GRACE_SECONDS):
-            # A judge that had no core for it until now says what took the time, not only that it is over:
+            # If too many processes took the time, and the judge had no core to check, report that first:
             self._usage.count(self.warden_pid)
             raise OverranError
         self._pipes.read_available()
-        # By the clock, not by silence: a worker that keeps talking is watched too. But not once its answer is here, as
-        # it may be timed: a candidate that makes the judge look earlier, by some output, must gain nothing by it.
+        # Checks depend on time, not on silence, so a worker that keeps printing is checked too. But not once its reply
+        # is here, as it may be timed: a candidate must gain nothing by output that makes the judge check earlier.
         if self._usage.are_due(now) and not self._pipes.has_answer():
-            self._watch_now()
+            self._check_usage()
 
-    def _watch_now(self) -> None:
+    def _check_usage(self) -> None:
         if self._hold is not None:
-            self._hold.bury_dead()
+            self._hold.reap_dead()
         self._usage.check(self.warden_pid)
 
-    def _wait_for_news(self, seconds: float) -> bool:
-        """Whether there is something to read before the time is over.
+    def _wait_for_input(self, seconds: float) -> bool:
+        """Wait for input from the pipes; return whether there is any before the time is over.
 
-        Looks again and again for a moment before it sleeps: waking up takes as long as a small kernel, and not always
-        the same. Not where the judge has no core of its own to do it on, or others need it.
+        Polls for a moment before it sleeps: waking up takes as long as a small kernel, and a varying time. It does not
+        poll if the judge has no core of its own for that, or others need the core.
         """
         if self._may_spin and self.is_urgent:
             end = time.monotonic() + seconds
             until = min(self._spin_until, end)
             while time.monotonic() < until:
-                if self._pipes.has_news(0):
+                if self._pipes.has_input(0):
                     return True
             seconds = max(0.0, end - time.monotonic())
-        return self._pipes.has_news(seconds * 1000)
+        return self._pipes.has_input(seconds * 1000)
 
     def prove(self) -> None:
-        """See that it can be held, and let it go again. While it holds nothing but our own code: a refusal now is the
-        machine's, and any later one is the candidate's doing.
+        """Freeze and resume the worker, to find out whether that is possible. Called before a candidate is loaded.
+
+        So a refusal now comes from the machine, and a later one is caused by the candidate.
         """
-        self._choose_hold()
+        self._choose_freezing_method()
         try:
             self.freeze()
         except OverLimitError:
@@ -260,8 +264,8 @@ class Worker:
             raise
         self.thaw()
 
-    def _choose_hold(self) -> None:
-        """By tracing where the machine allows it; otherwise by signals, which is weaker."""
+    def _choose_freezing_method(self) -> None:
+        """Choose ptrace if the machine allows it, otherwise signals, which are weaker."""
         if self._hold is not None or self.warden_pid is None:
             return
         try:
@@ -271,21 +275,21 @@ class Worker:
                 self.holding, self._hold = "stopped", StopHold(self.warden_pid)
 
     @property
-    def stands_still(self) -> bool:
-        """Whether it is held."""
-        return self._hold is not None and self._hold.is_holding
+    def is_frozen(self) -> bool:
+        """Whether the worker is frozen."""
+        return self._hold is not None and self._hold.is_frozen
 
     def freeze(self) -> None:
-        """Stop every thread of every process that the candidate has, and wait until they stand still.
+        """Stop every thread of every process of the worker, and wait until all are stopped.
 
-        A frozen worker can neither finish a call after having reported it done, nor begin the next one before the
-        clock runs. What its device still does goes on. Why nothing is left running: ``ptrace_freezing.py``.
+        A frozen worker can neither finish a call after it reported the call done, nor begin the next one before timing
+        starts. Work on its device continues. ``ptrace_freezing.py`` shows why no thread is left running.
         """
         self._pipes.read_status()
         if self.warden_pid is None or not self.pid or self._pipes.has_ended:
             return
         if self._hold is None:
-            self._hold = Hold(self.warden_pid, self._tug_the_leash)
+            self._hold = Hold(self.warden_pid, self._end_by_leash)
         try:
             self._hold.take()
         except NotStillError as error:
@@ -293,38 +297,38 @@ class Worker:
 
     @property
     def held_threads(self) -> int:
-        """How many threads it has that stand still."""
+        """Number of frozen threads of the worker."""
         return 0 if self._hold is None else self._hold.threads
 
-    def _tug_the_leash(self) -> None:
-        """The warden ends, and everything with it, as if the judge had let go."""
+    def _end_by_leash(self) -> None:
+        """Make the warden end, and with it every process of the worker, as if the leash were closed."""
         with contextlib.suppress(OSError):
             os.write(self._leash, b"x")
 
     def thaw(self) -> None:
-        """Let it go on. Quick: this is on the clock."""
+        """Resume the worker. Is timed as part of a call, so it is fast."""
         if self._hold is None:
             return
         killed = self._hold.release()
         if killed and self.pid not in killed:
-            # A held process takes no time of its own, but its death takes the kernel's, while somebody else is timed.
+            # A frozen process takes no processor time, but its death does, while another worker is timed.
             raise OverLimitError("processes", "a process of the worker's died while it was held still")
 
     def check_alive(self) -> None:
-        """Raise if its process has been killed: that there is no memory of it to be read then proves nothing."""
+        """Raise WorkerEndedError if its process was killed: then unreadable memory is no proof of a wrong address."""
         if self._hold is not None and self._hold.was_killed(self.pid):
             raise WorkerEndedError(None)
 
     def kill(self) -> None:
-        """End the worker and everything that it started, and wait until the kernel says so, or for long enough.
+        """End the worker and all processes that it started, and wait for their end for a limited time.
 
-        Then :attr:`is_gone` tells which.
+        :attr:`is_gone` is True afterwards if all of them have ended.
         """
         if self._closed:
             return
         self._pipes.read_status()
         if self._hold is not None:
-            self._hold.release()  # what stands still is slow to die where a device driver has to clean up after it
+            self._hold.release()  # a frozen process dies slowly if a device driver has to clean up after it
             self._hold.close()
         os.close(self._leash)
         self.is_gone = self.warden_pid is None or wait_for_exit(self.warden_pid, self._hold)

@@ -14,14 +14,15 @@ from torchstone.schema import decode
 from torchstone.supervisor.worker_failures import BadReplyError
 
 PIPE_BYTES = 1 << 20
-"""Room in a worker's pipes: one that prints much should not wait for the judge at every page."""
-_LOG_READS = 4
-"""At a time: a candidate that prints without end must not keep the judge from looking at the clock."""
+"""Capacity of a worker's pipe for printed output, so that a worker that prints much does not wait for the judge."""
+_MOST_LOG_READS = 4
+"""Most reads of printed output in a row: a candidate that prints without end must not delay the deadline check."""
 _END_SECONDS = 5.0
+"""Longest wait for the warden's report after the worker has closed its pipe."""
 
 
 class WorkerPipes:
-    """What comes from one worker and its warden. Nothing here waits for longer than it is told."""
+    """Reads the pipes of one worker and its warden. Every wait has a time limit."""
 
     def __init__(self, replies: int, log: int, status: int, log_tail_bytes: int) -> None:
         self._replies, self._log, self._status = replies, log, status
@@ -39,27 +40,28 @@ class WorkerPipes:
             os.set_blocking(descriptor, False)
             self._poll.register(descriptor, select.POLLIN)
 
-    def has_news(self, milliseconds: float) -> bool:
-        """Whether there is something to read before the time is over."""
+    def has_input(self, milliseconds: float) -> bool:
+        """Wait until a pipe has something to read; return whether one has before the time is over."""
         return bool(self._poll.poll(milliseconds))
 
     @property
     def log_tail(self) -> str:
-        """The last of what the worker printed."""
+        """The end of the worker's printed output."""
         self._drain_log()
         return self._tail.decode("utf-8", "replace")
 
     def clear_log(self) -> None:
-        """Forget what was printed so far: the next case's record gets its own tail."""
+        """Drop the output so far: the next case's record gets its own tail."""
         self._drain_log()
         self._tail.clear()
 
     @property
     def unread_bytes(self) -> int:
-        """On the reply pipe, of replies that nobody has taken."""
+        """Number of bytes of replies that were received and not taken."""
         return len(self._reply_bytes)
 
     def take_reply(self) -> Reply | None:
+        """The next complete reply; None if there is none yet. Raises BadReplyError if it does not decode."""
         if len(self._reply_bytes) < HEADER_BYTES:
             return None
         length = frame_length(bytes(self._reply_bytes[:HEADER_BYTES]))
@@ -75,11 +77,12 @@ class WorkerPipes:
             raise BadReplyError(f"a reply that does not decode: {error}") from None
 
     def has_answer(self) -> bool:
-        """Whether a whole reply was read, or one that is none."""
+        """Whether the bytes of a whole reply were read, valid or not."""
         length = len(self._reply_bytes)
         return length >= HEADER_BYTES and length >= HEADER_BYTES + frame_length(bytes(self._reply_bytes[:HEADER_BYTES]))
 
     def read_available(self) -> None:
+        """Read what the pipes have now, without waiting."""
         self._drain_log()
         self.read_status()
         # Bounded: a candidate that floods the pipe must not fill the judge's memory.
@@ -92,13 +95,14 @@ class WorkerPipes:
             self._reply_bytes += data
 
     def _drain_log(self) -> None:
-        for _ in range(_LOG_READS):
+        for _ in range(_MOST_LOG_READS):
             if self._closed or not (data := _read(self._log)):
                 return
             self._tail += data
             del self._tail[: -self._log_tail_bytes]
 
     def read_status(self) -> None:
+        """Read the reports of the warden, and whether it has closed its pipe."""
         while (data := _read(self._status)) is not None:
             if data == b"":
                 self.has_ended = True
@@ -107,7 +111,7 @@ class WorkerPipes:
             self._parse_status()
 
     def _parse_status(self) -> None:
-        """First the warden's pid, then, in the end, how the worker ended. Written by trusted processes only."""
+        """Decode first the warden's pid, then its report of the worker's end. Only trusted processes write them."""
         while len(self._status_bytes) >= HEADER_BYTES:
             length = frame_length(bytes(self._status_bytes[:HEADER_BYTES]))
             if len(self._status_bytes) < HEADER_BYTES + length:
@@ -120,7 +124,7 @@ class WorkerPipes:
                 self.ending = msgspec.json.decode(data, type=Ending)
 
     def await_end(self) -> None:
-        """The worker's pipe is closed: its warden is about to say how it ended."""
+        """After the worker has closed its pipe, wait for the warden's report of its end."""
         until = time.monotonic() + _END_SECONDS
         while not self.has_ended and time.monotonic() < until:
             select.select([self._status, self._log], [], [], 0.05)
@@ -129,7 +133,7 @@ class WorkerPipes:
         self.has_ended = True
 
     def close(self) -> None:
-        """Read the last of what was printed, and close."""
+        """Read the remaining output, and close the pipes."""
         self._drain_log()
         self._closed = True
         for descriptor in (self._replies, self._log, self._status):
@@ -137,7 +141,7 @@ class WorkerPipes:
 
 
 def _read(descriptor: int) -> bytes | None:
-    """What is there to read; empty at the end, None if there is nothing now."""
+    """The bytes that can be read now; empty at the end of the file, None if there are none yet."""
     try:
         return os.read(descriptor, PIPE_BYTES)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Provides workers: asks the process that forks them (the zygote), and keeps spare workers that are ready at once."""
+"""Provides workers: requests them from the process that forks them (the zygote), and keeps spare workers ready."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from torchstone.supervisor.worker_handle import Worker
 from torchstone.supervisor.worker_pipes import PIPE_BYTES
 
 _START_SECONDS = 60.0
+"""Longest time for a zygote or a worker to start, or a worker to open its device."""
 _SETTLE_SECONDS = 5.0
+"""Longest wait for spare workers to start before a measurement."""
 
 
 class DeviceNotOpenedError(Exception):
@@ -37,7 +39,7 @@ class DeviceNotOpenedError(Exception):
 
 
 class WorkerOptions(msgspec.Struct, frozen=True):
-    """What all workers of a pool have in common."""
+    """Options that all workers of a pool share."""
 
     device_type: str = "cpu"
     isolation: IsolationLevel = "best"
@@ -48,41 +50,41 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     """Cores of the zygote and the wardens once torch is imported; empty: all. Not of a zygote from the fork server."""
     spares: int = 1
     device_at_start: bool = True
-    """False: a worker opens its device only when it is told to."""
+    """False: a worker opens its device only on the command ``Open``."""
     few_queues: bool = False
     preload: Preload = "compiler"
-    """What the zygote imports beforehand."""
+    """Modules that the zygote imports before it forks workers."""
     results: ResultReading = "read"
-    """`copied`: do without reading results in a worker's memory, and without CUDA IPC."""
+    """`copied`: workers copy their results; the judge neither reads their memory nor uses CUDA IPC."""
 
 
 class Zygote:
-    """The process that forks workers (zygote), started when first needed and again if it was killed."""
+    """Handle on the process that forks workers. It is started when it is first needed, and again if it was killed."""
 
     def __init__(
         self,
         staging: str,
         device_type: str,
         preload: Preload,
-        nursed: socket.socket | None = None,
+        forked_control: socket.socket | None = None,
         cores: tuple[int, ...] = (),
     ) -> None:
-        """``nursed``: the control socket of one that the fork server has forked. ``cores``: see ``judge_cores``."""
+        """``forked_control``: control socket of a zygote of the fork server. ``cores``: see ``judge_cores``."""
         self._cores = cores
         self._staging = staging
         self._preload = preload
         self._device_type = device_type
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._nursed = nursed
+        self._forked_control = forked_control
 
     def start(self) -> None:
-        """Begin starting it; :meth:`spawn` waits until it is there."""
+        """Begin starting the zygote; :meth:`spawn` waits until it is ready."""
         os.makedirs(self._staging, exist_ok=True)
         self._awaiting_hello = True
-        if self._nursed is not None:
-            self._control, self._nursed = self._nursed, None
-            with contextlib.suppress(ConnectionError):  # then there will be no hello, and the next is our own
+        if self._forked_control is not None:
+            self._control, self._forked_control = self._forked_control, None
+            with contextlib.suppress(ConnectionError):  # it has ended: spawn() gets no hello, and starts another
                 self._control.sendall(frame(self._staging))
             return
         ours, theirs = socket.socketpair()
@@ -91,7 +93,7 @@ class Zygote:
         self._control = ours
 
     def spawn(self, policy: Policy) -> PausableWorker:
-        """Ask for a worker. Returns at once; the worker reports ready by itself."""
+        """Request a worker. Does not wait until the worker is ready."""
         for attempt in range(3):
             if self._control is None:
                 self.start()
@@ -99,7 +101,7 @@ class Zygote:
                 self._await_hello()
                 return self._spawn(policy)
             except (ConnectionError, TimeoutError) as error:
-                self.stop()  # killed by someone: a fresh one takes its place
+                self.stop()  # it was killed: start another
                 if attempt == 2:
                     raise InfrastructureError(
                         f"the zygote does not start ({error or type(error).__name__})."
@@ -107,6 +109,7 @@ class Zygote:
         raise AssertionError("unreachable")
 
     def _await_hello(self) -> None:
+        """Wait until the zygote has imported torch, and bind it to its cores."""
         assert self._control is not None
         if self._awaiting_hello:
             self._control.settimeout(_START_SECONDS)
@@ -114,7 +117,7 @@ class Zygote:
                 raise ConnectionResetError("it ended while importing torch")
             self._awaiting_hello = False
             if self._process is not None and self._cores:
-                with contextlib.suppress(ProcessLookupError):  # then it is started again
+                with contextlib.suppress(ProcessLookupError):  # it has ended, and is started again
                     os.sched_setaffinity(self._process.pid, self._cores)
 
     def _spawn(self, policy: Policy) -> PausableWorker:
@@ -122,7 +125,7 @@ class Zygote:
         commands, worker_commands = socket.socketpair()
         replies, worker_replies = os.pipe()
         log, worker_log = os.pipe()
-        with contextlib.suppress(PermissionError):  # a user's pipes may be limited; smaller is only slower
+        with contextlib.suppress(PermissionError):  # the system may limit a user's pipes; a smaller pipe is only slower
             fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         status, warden_status = os.pipe()
         warden_leash, leash = os.pipe()
@@ -157,16 +160,16 @@ class Zygote:
 
 
 class WorkerPool:
-    """Hands out fresh workers and keeps spares ready behind the caller's back."""
+    """Provides fresh workers, and keeps spare workers ready."""
 
-    def __init__(self, options: WorkerOptions, nursed: socket.socket | None = None) -> None:
+    def __init__(self, options: WorkerOptions, forked_control: socket.socket | None = None) -> None:
         self._options = options
         self._folder = tempfile.mkdtemp(prefix="torchstone-")
-        os.chmod(self._folder, 0o711)  # a worker of another uid walks through it to its scratch folder
-        self._zygote = Zygote(self._folder, options.device_type, options.preload, nursed, options.judge_cores)
+        os.chmod(self._folder, 0o711)  # a worker with another uid must reach its scratch folder in it
+        self._zygote = Zygote(self._folder, options.device_type, options.preload, forked_control, options.judge_cores)
         self._spares: deque[PausableWorker] = deque()
         self._access: tuple[Holding, ResultReading] | None = None
-        """How the first worker was held and read: all others must be alike."""
+        """How the first worker was frozen and read. All others must be frozen and read in the same way."""
         self._policy = Policy(
             level=options.isolation,
             limits=options.limits,
@@ -177,48 +180,49 @@ class WorkerPool:
             device_at_start=options.device_at_start,
             few_queues=options.few_queues,
         )
-        # What a candidate may take is its user's choice; what torch itself takes (graphs of many calls) is not.
-        own_bytes = max(options.limits.memory_bytes, Limits().memory_bytes)
-        self._own_limits = msgspec.structs.replace(options.limits, memory_bytes=own_bytes)
+        # The user chooses a candidate's memory limit. What torch itself needs (graphs of many calls) is not a choice.
+        reference_bytes = max(options.limits.memory_bytes, Limits().memory_bytes)
+        self._reference_limits = msgspec.structs.replace(options.limits, memory_bytes=reference_bytes)
 
     def start(self) -> None:
         """Begin starting the zygote, so that its import of torch overlaps with the caller's own."""
         self._zygote.start()
 
     def refill(self) -> None:
-        """Order spares up to the wanted number; does not wait for them."""
+        """Request spares up to the wanted number; does not wait for them."""
         while len(self._spares) < self._options.spares:
             self._spares.append(self._zygote.spawn(self._policy))
 
     def take(self, with_device: bool = True) -> PausableWorker:
-        """A worker that has seen no candidate, ready to load one. Takes a spare if there is one.
+        """A worker that has loaded no candidate yet: a spare if there is one.
 
-        Without a device: it is to be opened with :func:`open_device`, unless workers open theirs when they start.
+        Unless ``with_device``, its device must be opened with :meth:`open_device`, unless workers do so at their start.
         """
-        return self._started(self._next_spare, with_device)
+        return self._start_worker(self._next_spare, with_device)
 
     def take_own(self, memory_bytes: int = 0) -> PausableWorker:
-        """A worker for torch's own operators, which has memory enough however little candidates are given.
+        """A worker for torch's own operators. Its memory limit may be larger than that of candidates.
 
-        ``memory_bytes``: at least so much.
+        ``memory_bytes``: least memory limit.
         """
-        most_bytes = max(self._own_limits.memory_bytes, memory_bytes)
+        most_bytes = max(self._reference_limits.memory_bytes, memory_bytes)
         policy = msgspec.structs.replace(
-            self._policy, limits=msgspec.structs.replace(self._own_limits, memory_bytes=most_bytes)
+            self._policy, limits=msgspec.structs.replace(self._reference_limits, memory_bytes=most_bytes)
         )
-        return self._started(lambda: self._zygote.spawn(policy), with_device=True)
+        return self._start_worker(lambda: self._zygote.spawn(policy), with_device=True)
 
     def _next_spare(self) -> PausableWorker:
         return self._spares.popleft() if self._spares else self._zygote.spawn(self._policy)
 
-    def _started(self, order: Callable[[], PausableWorker], with_device: bool) -> PausableWorker:
+    def _start_worker(self, request: Callable[[], PausableWorker], with_device: bool) -> PausableWorker:
+        """Request a worker and wait until it is ready; up to three attempts."""
         failures: list[str] = []
         for _ in range(3):
-            worker = order()
+            worker = request()
             try:
                 worker.wait_ready(time.monotonic() + _START_SECONDS) if not worker.layers else None
                 worker.check_silence()
-                self._prove(worker)
+                self._check_access(worker)
                 if with_device:
                     self.open_device(worker)
             except (WorkerEndedError, OverranError, OverLimitError, DeviceNotOpenedError) as error:
@@ -229,8 +233,11 @@ class WorkerPool:
             return worker
         raise InfrastructureError(f"no worker could be started: {failures[-1]}")
 
-    def _prove(self, worker: Worker) -> None:
-        """That the judge can do to it what it will have to. What it cannot from now on is the candidate's doing."""
+    def _check_access(self, worker: Worker) -> None:
+        """Find out how the judge can freeze and read the worker, and raise unless that is as for the first worker.
+
+        The worker has loaded no candidate yet. So a failure after this is caused by the candidate.
+        """
         try:
             worker.prove()
         except InfrastructureError:
@@ -243,7 +250,7 @@ class WorkerPool:
             worker.results = "read" if is_readable(worker.pid) else "copied"
         access = worker.holding, worker.results
         self._access = self._access or access
-        if access != self._access:  # no candidate may bring the judge to take the weaker way
+        if access != self._access:  # a candidate must not make the judge use weaker methods
             worker.kill()
             raise InfrastructureError(
                 "the judge may no longer stop or read its workers as it could before. "
@@ -251,7 +258,7 @@ class WorkerPool:
             )
 
     def open_device(self, worker: PausableWorker) -> None:
-        """The device of a worker that has been taken without. Takes a fifth of a second on a GPU, one after another."""
+        """Open a worker's device, unless workers do so at their start. Takes 0.2 s on a GPU, one worker at a time."""
         if self._options.device_at_start or self._options.device_type == "cpu":
             return
         reply = worker.ask(Open(secrets.token_hex(8)), time.monotonic() + _START_SECONDS)
@@ -259,7 +266,7 @@ class WorkerPool:
             raise DeviceNotOpenedError(reply.message)
 
     def settle(self) -> None:
-        """Wait until ordered spares have started: their start-up would disturb a measurement."""
+        """Wait until requested spares have started: their start-up would disturb a measurement."""
         until = time.monotonic() + _SETTLE_SECONDS
         for worker in self._spares:
             with contextlib.suppress(OverranError, WorkerEndedError, BadReplyError):
@@ -267,6 +274,7 @@ class WorkerPool:
                     worker.wait_ready(until)
 
     def _check_strict(self, worker: PausableWorker) -> None:
+        """With strict isolation, raise if the sandbox lacks a layer or the judge uses a weaker method."""
         lacking = [f"{layer.name}: {layer.detail}" for layer in missing_layers(worker.layers)]
         lacking += ["ptrace, to hold a kernel still"] * (worker.holding == "stopped")
         lacking += ["reading a kernel's results in its memory"] * (worker.results != self._options.results)
@@ -279,7 +287,7 @@ class WorkerPool:
             )
 
     def close(self) -> None:
-        """End every spare, the zygote, and the folder they lived in."""
+        """End every spare and the zygote, and remove their folder."""
         for worker in self._spares:
             worker.kill()
         self._spares.clear()

@@ -18,18 +18,20 @@ from torchstone.schema import Attribution, KernelShare
 from torchstone.worker.kernel_resources import NAME_CHARACTERS, TritonLaunches, merged, traced_code
 
 _MOST_NAMES = 64
+"""Most operators, device kernels and compilations that a report lists."""
 _LIBRARY = re.compile(
     r"at::native|at_cuda|cublas|cudnn|cutlass|cuda::detail|xmma|nvjet|gemm|gemv|splitK|cub::|thrust::|vectorized_elementwise",
     re.IGNORECASE,
 )
+"""Matches the names of device kernels that come from PyTorch or a CUDA library."""
 _COPY = re.compile(r"memcpy|memset", re.IGNORECASE)
-_ALLOCATES = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_to_copy_out")
+_NON_COMPUTING_PREFIXES = ("empty", "new_empty", "detach", "alias", "lift_fresh", "_to_copy_out")
 
 
 def attribute(
     candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any], with_kernels: bool
 ) -> Attribution:
-    """What a call set in motion. Watching device kernels takes a second call."""
+    """Return which operators and device kernels a call runs. The device kernels are profiled in a second call."""
     seen = _watch(candidate, args, kwargs)
     if not with_kernels:
         return seen
@@ -42,7 +44,7 @@ def attribute(
 
 
 def _watch(candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any]) -> Attribution:
-    """What can be seen without a profiler of the device, in one call."""
+    """Attribution of one call, without profiling the device: operators, Triton launches, threads and peak memory."""
     threads = len(os.listdir("/proc/self/task"))
     operators, launches, peak = _Operators(), TritonLaunches(), PeakMemory(_device_type())
     with launches, peak, operators:
@@ -56,12 +58,12 @@ def _watch(candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, 
 
 
 def _device_type() -> str:
-    """A worker opens its device before it is asked for a call."""
+    """The type of the worker's device, which is opened before the first call."""
     return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
 
 
 def warm_up() -> None:
-    """Have torch import what watching operators needs: to be paid once by the zygote."""
+    """Make torch import what counting operators needs. Called in the zygote, so that no worker takes this time."""
     with _Operators():
         torch.zeros(1).add_(1)
 
@@ -71,15 +73,15 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch's own switch. Its default wraps the method below in something that imports the compiler (2 s)."""
+        """Override a setting of torch. Its default wraps the method below in code that imports the compiler (2 s)."""
         return False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """torch's own switch. With it compiled code runs, and the operators that it calls are seen.
+        """Override a setting of torch, so that compiled code runs and the operators that it calls are counted.
 
-        Without it a call of a compiled function is traced again through this mode, fails, and never runs compiled
-        again.
+        With the default, a compiled function is traced again through this mode. That fails, and the function never
+        runs compiled again.
         """
         return True
 
@@ -94,18 +96,21 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _computes(operator: Any) -> bool:
-    """Neither an allocation nor a view."""
+    """Whether an operator computes: it is neither an allocation nor a view."""
     schema = getattr(operator, "_schema", None)
     if schema is None:
         return True
     name = schema.name.split("::")[-1]
-    if name.startswith(_ALLOCATES):
+    if name.startswith(_NON_COMPUTING_PREFIXES):
         return False
     return not any(item.alias_info is not None and not item.alias_info.is_write for item in schema.returns)
 
 
 def _profiled(candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Not by ``torch.profiler``, which does the same, and imports torch's compiler to ask how it is set (5 s)."""
+    """Profile the device during a call.
+
+    ``torch.profiler`` would do the same, but imports torch's compiler to read its settings (5 s).
+    """
     with torch.autograd.profiler.profile(use_cpu=False, use_device="cuda", use_kineto=True) as profile:
         candidate(*args, **kwargs)
         torch.cuda.synchronize()
@@ -113,7 +118,8 @@ def _profiled(candidate: Callable[..., Any], args: list[Any], kwargs: Mapping[st
 
 
 def _kernels(profile: Any) -> tuple[tuple[KernelShare, ...], int]:
-    own = _triton_names()
+    """Launches and total time of each device kernel in a profile, and the number of streams used."""
+    triton_names = _triton_names()
     launches: Counter[str] = Counter()
     nanoseconds: Counter[str] = Counter()
     streams = set()
@@ -123,7 +129,7 @@ def _kernels(profile: Any) -> tuple[tuple[KernelShare, ...], int]:
             nanoseconds[event.name()] += event.duration_ns()
             streams.add(event.device_resource_id())
     shares = tuple(
-        KernelShare(name[:NAME_CHARACTERS], _kind(name, own), launches[name], total)
+        KernelShare(name[:NAME_CHARACTERS], _kind(name, triton_names), launches[name], total)
         for name, total in nanoseconds.most_common(_MOST_NAMES)
     )
     return shares, len(streams)
@@ -139,6 +145,7 @@ def _triton_names() -> set[str]:
 
 
 def _kind(name: str, triton_names: set[str]) -> Any:
+    """Origin of a device kernel, by its name."""
     if _COPY.search(name):
         return "copy"
     if any(name == own or name.startswith(f"{own}_") for own in triton_names):

@@ -25,12 +25,12 @@ from torchstone.worker.forwards_before_backwards import made_apart
 from torchstone.worker.result_addresses import Binding, ResultLocator
 from torchstone.worker.shim import Shim
 
-_KEPT_BYTES = 256 << 20
-"""What a worker may keep of a device's memory between cases."""
+_MOST_CACHED_BYTES = 256 << 20
+"""Most device memory that torch's allocator may keep reserved between cases. Above it, the cache is emptied."""
 
 
 class BoundCase:
-    """The argument lists of a case's calls, and what became of them."""
+    """A case whose tensors lie in shared memory: the argument lists of its calls, and their kept results."""
 
     def __init__(self, bind: Bind, memory: Memory, device: torch.device, candidate: Callable[..., Any] | None) -> None:
         self._device = device
@@ -52,15 +52,15 @@ class BoundCase:
             bindings.append([(t.data_ptr(), tuple(t.shape), t.stride(), t.dtype) for t in tensors])
             self._calls.append(operators.build_arguments(bind.case, tensors, device))
         self._candidate = candidate
-        self._pretended_calls: dict[Callable[..., Any], list[PreparedCall]] = {}
+        self._prepared_shim_calls: dict[Callable[..., Any], list[PreparedCall]] = {}
         self._prepared = [] if candidate is None else self._prepare(candidate)
         self._locator = ResultLocator(outputs, bindings, memory, bind.arena_bytes, device)
-        self._new_tensors = sum(dtype is not None and output.argument is None for output, dtype in outputs)
-        """That a call returns, without those that are arguments."""
+        self._tensors_per_call = sum(dtype is not None and output.argument is None for output, dtype in outputs)
+        """Number of tensors that a call returns, without those that are arguments."""
         self.raised_in: int | None = None
-        """The call of the last block that raised, if it can be said."""
-        self._held: list[Any] = []
-        """Results of earlier blocks: the judge checks that they stay as they are."""
+        """Number of the call that raised in the last block; None: no call did, or it is unknown."""
+        self._kept_results: list[Any] = []
+        """Results of earlier blocks: the judge checks that later calls do not change them."""
         self._recordings: dict[tuple[int, bool, bool], Recording] = {}
         self._links: dict[Chain, Links] = {}
         self.shim = Shim(outputs, self._tensors, device)
@@ -73,12 +73,12 @@ class BoundCase:
         return self._memory.address
 
     def prepared(self, function: Callable[..., Any]) -> list[PreparedCall]:
-        """The calls of this function. What can be bound to its arguments has been, when the case was."""
+        """The case's calls of a function. They are prepared once; the candidate's when the case is bound."""
         if function is self._candidate:
             return self._prepared
-        if function not in self._pretended_calls:
-            self._pretended_calls[function] = self._prepare(function)
-        return self._pretended_calls[function]
+        if function not in self._prepared_shim_calls:
+            self._prepared_shim_calls[function] = self._prepare(function)
+        return self._prepared_shim_calls[function]
 
     def _prepare(self, function: Callable[..., Any]) -> list[PreparedCall]:
         if isinstance(function, Differentiated | ModelFunction):
@@ -86,29 +86,31 @@ class BoundCase:
         return [PreparedCall(function, args, kwargs) for args, kwargs in self._calls]
 
     def close(self) -> None:
+        """Drop all results and recordings. On a device, close a large arena and empty a large allocator cache."""
         self._locator.kept.clear()
-        self._held.clear()
+        self._kept_results.clear()
         self._recordings.clear()
         self._prepared.clear()
-        self._pretended_calls.clear()
+        self._prepared_shim_calls.clear()
         if not isinstance(self._memory, OpenedDeviceMemory):
             return
         if self._arena_bytes > KEPT_ARENA_BYTES:
             self._memory.close()
-        if torch.cuda.memory_reserved(self._device) > _KEPT_BYTES:
+        if torch.cuda.memory_reserved(self._device) > _MOST_CACHED_BYTES:
             torch.cuda.empty_cache()  # a worker that waits for its next case needs no memory
 
     def fetch(self, calls: int) -> None:
-        """Arguments of the first calls as the judge wrote them, where they are not in its own memory."""
+        """Copy the arguments of the first calls to the device, if the worker's arena is a copy of the judge's."""
         if isinstance(self._memory, MirroredMemory):
-            self._memory.fetch(self._bytes_of(calls))
+            self._memory.fetch(self._argument_bytes(calls))
 
     def _deliver(self, calls: int) -> None:
-        """Bring the arguments back as the calls left them, likewise."""
+        """Copy the arguments of the first calls back to the judge, if the worker's arena is a copy of the judge's."""
         if isinstance(self._memory, MirroredMemory):
-            self._memory.deliver(self._bytes_of(calls))
+            self._memory.deliver(self._argument_bytes(calls))
 
-    def _bytes_of(self, calls: int) -> int:
+    def _argument_bytes(self, calls: int) -> int:
+        """Bytes of the arena that hold the arguments of this many calls."""
         return self._arena_bytes // len(self._calls) * calls
 
     def _flat(self, placement: Any, index: int) -> torch.Tensor:
@@ -116,9 +118,11 @@ class BoundCase:
         return self._memory.tensor(offset, placement.elements, operators.torch_dtype(placement.dtype))
 
     def keep(self, calls: tuple[int, ...]) -> None:
-        """Hold on to what these calls of the last block returned."""
+        """Keep the results of these calls of the last block until the case is released."""
         for call in calls:
-            self._held += self._locator.kept[call * self._new_tensors : (call + 1) * self._new_tensors]
+            self._kept_results += self._locator.kept[
+                call * self._tensors_per_call : (call + 1) * self._tensors_per_call
+            ]
 
     def call(
         self,
@@ -130,7 +134,7 @@ class BoundCase:
         backward: tuple[int, ...] = (),
         other_shapes: bool = True,
     ) -> Done:
-        """Call after call. Nothing but the calls is done between them, unless each is to wait for the one before."""
+        """Make ``count`` calls in turn. Only chained calls have work between them: it computes the next arguments."""
         self._locator.kept.clear()
         self.raised_in = None
         self.fetch(first + count)
@@ -160,14 +164,14 @@ class BoundCase:
         return msgspec.structs.replace(reply, claimed_ns=time.perf_counter_ns() - began)
 
     def repeat(self, token: str, function: Callable[..., Any], times: int) -> Done:
-        """The first call, so often. What all but the last return is dropped at once."""
+        """Make the first call this many times. Only the last result is kept."""
         called, args, kwargs = self.prepared(function)[0]
         for _ in range(times - 1):
             called(*args, **kwargs)
         return self.call(token, function, 0, 1)
 
     def capture(self, command: Capture, candidate: Callable[..., Any]) -> Done:
-        """Record the calls as a graph; their results are kept for as long as it may be played."""
+        """Record the calls as a CUDA graph. Their results are kept as long as the recording."""
         kept, self._locator.kept = self._locator.kept, []
         try:
             if command.pretend:
@@ -182,7 +186,7 @@ class BoundCase:
         return reply
 
     def _link(self, chain: Chain | None) -> Callable[[int, Any], None] | None:
-        """What to do between two calls of a chain."""
+        """A function that computes the next call's arguments from a result; None: the calls are not chained."""
         if chain is None:
             return None
         if chain not in self._links:
@@ -197,5 +201,5 @@ class BoundCase:
         return link
 
     def play(self, command: Play) -> Done:
-        """The recorded calls, and nothing else."""
+        """Replay the recorded calls. The reply has the time that the device measured for them."""
         return Done(command.token, self._recordings[command.count, command.pretend, command.chained].play_ns())

@@ -1,12 +1,12 @@
 """Builds C++ and CUDA source into a function that can be called. Runs in the worker only.
 
-The files are built when the judge says so, or else with the first call, by calling the compilers directly: no
-ninja, no setuptools. The flags are those of `torch.utils.cpp_extension`, and so is the way in: a pybind11 module, made
-here unless the source makes its own. Its headers take most of the time: about ten seconds of processor time, and
-another ten if the source includes all of ATen.
+The judge's ``Build`` command builds the files; without it the first call does. The compilers are called directly,
+without ninja and setuptools. The flags and the pybind11 module are those of `torch.utils.cpp_extension`. The module is
+written here unless the source defines its own. Its headers take most of the time: about ten seconds of processor time,
+and another ten if the source includes all of ATen.
 
-A C++ function knows its parameters by position only. It is given the operator's arguments in the schema's order, as
-many as it takes, with their defaults where the call leaves them out.
+A C++ function has no parameter names or defaults in Python. It gets the operator's arguments in the schema's order, as
+many as it takes. Arguments that the call leaves out get the schema's defaults.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ from torchstone.schema import SourceFiles, content_key
 
 MODULE = "torchstone_native"
 _unbuilt: list[Callable[[], object]] = []
-_ERROR_LINES = 6
+"""A build function for each native kernel that was loaded since the last :func:`build_all`."""
+_MOST_ERROR_LINES = 6
+"""Most lines of the compiler's output that an error message quotes."""
 _OWN_BINDING = "PYBIND11_MODULE"
+"""A source with this text defines its own pybind11 module."""
 _BINDING = """
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/Exceptions.h>
@@ -64,13 +67,14 @@ _NVCC_FLAGS = (
 
 
 class BuildError(Exception):
-    """The source cannot be built; the message begins with the compiler's first complaint."""
+    """The source cannot be built. After a failed compilation the message holds the compiler's first errors."""
 
 
 def native_kernel(source: SourceFiles, operator: str, folder: Path) -> Callable[..., Any]:
-    """The function of that name in the source files that lie in the folder.
+    """The function ``source.entry`` of the source files, which lie in the folder.
 
-    They are built by :func:`build_all`, or when it is first called, unless an earlier worker has built them.
+    :func:`build_all` builds them; otherwise the function's first call does. A library that an earlier worker of this
+    candidate built is used again.
     """
     _require_entry(source)
     if source.files[0].name.endswith(".cu") and not torch.cuda.is_available():
@@ -97,7 +101,7 @@ def build_all() -> None:
 
 
 def _library(source: SourceFiles, folder: Path) -> Path:
-    """The shared library of these files: the one of an earlier worker, or a new one."""
+    """The shared library of these files: one that an earlier worker built, or a new one."""
     library = folder.parent / "native" / f"{content_key(source.files, source.entry)}.so"
     if not library.is_file():
         library.parent.mkdir(exist_ok=True)
@@ -106,7 +110,7 @@ def _library(source: SourceFiles, folder: Path) -> Path:
 
 
 def _require_entry(source: SourceFiles) -> None:
-    """Before anything is built: a source without the function is seen to be so when it is loaded."""
+    """Raise :class:`BuildError` if no file mentions the entry function. Runs on loading, before anything is built."""
     files = compiled_files(source.files)
     if any(_OWN_BINDING in file.text or mentions(file.text, source.entry) for file in files):
         return
@@ -115,25 +119,26 @@ def _require_entry(source: SourceFiles) -> None:
 
 
 def _callable(module: Any, entry: str, operator: str) -> Callable[..., Any]:
+    """The module's entry function, made callable with the operator's arguments."""
     function: Callable[..., Any] | None = getattr(module, entry, None)
     if function is None:
         raise BuildError(f"the module that the source makes defines no '{entry}'")
-    if not hasattr(module, "arity"):  # its own module: it may know names and defaults
+    if not hasattr(module, "arity"):  # the source defines its own module, which may have parameter names and defaults
         return function
     parameters = operators.resolve(operator)._schema.arguments
     return _by_position(function, entry, int(module.arity), parameters)
 
 
 def _by_position(function: Callable[..., Any], entry: str, arity: int, parameters: Sequence[Any]) -> Callable[..., Any]:
-    """The function, called with the first arguments of the schema."""
+    """A function that accepts a call of the operator and passes on the schema's first ``arity`` arguments."""
     taken = parameters[:arity]
-    beyond = {parameter.name for parameter in parameters[arity:]}
+    not_taken = {parameter.name for parameter in parameters[arity:]}
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) == arity and not kwargs:
             return function(*args)
         given = {parameter.name: value for parameter, value in zip(parameters, args, strict=False)} | kwargs
-        if unknown := [name for name in given if name in beyond]:
+        if unknown := [name for name in given if name in not_taken]:
             raise TypeError(f"{entry} takes {arity} arguments, and the call gives {', '.join(unknown)} too")
         return function(*(_value(parameter, given) for parameter in taken))
 
@@ -141,6 +146,7 @@ def _by_position(function: Callable[..., Any], entry: str, arity: int, parameter
 
 
 def _value(parameter: Any, given: Mapping[str, Any]) -> Any:
+    """The argument that the call gives for a parameter, or the parameter's default."""
     if parameter.name in given:
         return given[parameter.name]
     if not parameter.has_default_value():
@@ -161,7 +167,7 @@ def _import(library: Path) -> Any:
 
 
 def _build(source: SourceFiles, folder: Path) -> Path:
-    """Compile what has the first file's stem, each file by itself, and link it."""
+    """Compile each file that has the first file's stem, and link them to a shared library."""
     files = [folder / file.name for file in compiled_files(source.files)]
     files += _bind(files, source.entry)
     on_cuda = any(file.suffix == ".cu" for file in files)
@@ -175,10 +181,10 @@ def _build(source: SourceFiles, folder: Path) -> Path:
 
 
 def _bind(files: Sequence[Path], entry: str) -> list[Path]:
-    """Write the module's definition, and return the new file if there is one.
+    """Write the definition of the pybind11 module, and return the new file if there is one.
 
-    A file of its own is preferred, where it can know the function: nvcc takes much longer for the headers than a C++
-    compiler. Otherwise the definition goes below the text of the file that has the function.
+    If the declaration of a CUDA function can be read from the source, the definition gets a C++ file of its own. nvcc
+    takes much longer for the headers than a C++ compiler. Otherwise it is appended to the file that has the function.
     """
     texts = {file: file.read_text(encoding="utf-8") for file in files}
     if any(_OWN_BINDING in text for text in texts.values()):
@@ -202,7 +208,7 @@ def _compiler() -> list[str]:
 
 
 def _cuda_compiler() -> list[str]:
-    """For all files of a CUDA kernel, those in C++ too: it knows where CUDA's headers and libraries are."""
+    """The command that compiles all files of a CUDA kernel, C++ too: nvcc finds CUDA's headers and libraries itself."""
     nvcc = find_nvcc()
     if nvcc is None:
         raise BuildError("nvcc is not here: install NVIDIA's CUDA toolkit or name its folder in CUDA_HOME")
@@ -210,7 +216,7 @@ def _cuda_compiler() -> list[str]:
 
 
 def _architecture() -> list[str]:
-    """Of the device that it will run on, and no other."""
+    """Options that make nvcc compile for the current device only."""
     major, minor = torch.cuda.get_device_capability()
     number = f"{major}{minor}" + ("a" if major >= 9 else "")
     return [f"-gencode=arch=compute_{number},code=sm_{number}"]
@@ -237,11 +243,11 @@ def _libraries(on_cuda: bool) -> list[str]:
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
-    """Run a compiler. All that it says goes to the log; the first errors are why it failed."""
+    """Run a compiler and print its output to the log. If it fails, :class:`BuildError` quotes its first errors."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-    said = done.stdout + done.stderr
-    print(said, end="", file=sys.stderr)
+    output = done.stdout + done.stderr
+    print(output, end="", file=sys.stderr)
     if done.returncode:
-        lines = said.replace(f"{folder}/", "").splitlines()
-        complaints = [line for line in lines if "error" in line or "undefined reference" in line] or lines
-        raise BuildError("\n".join(complaints[:_ERROR_LINES]) or f"{command[0]} ended with {done.returncode}")
+        lines = output.replace(f"{folder}/", "").splitlines()
+        errors = [line for line in lines if "error" in line or "undefined reference" in line] or lines
+        raise BuildError("\n".join(errors[:_MOST_ERROR_LINES]) or f"{command[0]} ended with {done.returncode}")

@@ -1,7 +1,7 @@
 """Packs a candidate's compiled files for later workers of the same candidate, and unpacks them. Runs in workers only.
 
-The judge keeps the packed bytes without reading them. So nothing outside a worker depends on their form, and the worker
-that unpacks them runs no other candidate. Unpacking is done before candidate code is imported.
+The judge keeps the packed bytes without reading them, so nothing outside a worker depends on their format. The worker
+that unpacks them runs no other candidate, and unpacks them before it imports candidate code.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 from torchstone.worker.compiler_warm_up import is_seed
 
 FOLDERS = ("extensions", "triton", "inductor", "cuda", "native", "cache")
-"""Of the scratch folder: where the environment tells compilers to keep their files, and where native kernels lie."""
+"""Folders of the scratch folder that are packed: the compilers' caches, and the libraries of native kernels."""
 _MOST_FILES = 4096
-"""In one package. An extension has about ten files, a kernel of Triton eight."""
+"""Most files in one package. An extension has about ten files, a Triton kernel eight."""
 
 
 class _BuiltFile(msgspec.Struct, frozen=True, array_like=True):
@@ -27,18 +27,21 @@ class _BuiltFile(msgspec.Struct, frozen=True, array_like=True):
     """Relative to the scratch folder."""
     mode: int
     modified_ns: int
-    """Ninja builds again what seems older than its source."""
+    """Time of the last change. Ninja builds a file again that is older than its source."""
     content: bytes
 
 
 def pack(scratch: Path, descriptor: int, room_bytes: int) -> int:
-    """Write the files into a memory file of this size; returns how many bytes. 0: there are none, or too many."""
+    """Write the compiled files into a memory file of ``room_bytes``, and return how many bytes were written.
+
+    0: there are no files, more than :data:`_MOST_FILES`, or more bytes than fit.
+    """
     files: list[_BuiltFile] = []
-    left = room_bytes
+    left_bytes = room_bytes
     for path in _regular_files(scratch):
         status = path.stat()
-        left -= status.st_size
-        if left < 0 or len(files) == _MOST_FILES:
+        left_bytes -= status.st_size
+        if left_bytes < 0 or len(files) == _MOST_FILES:
             return 0
         name = str(path.relative_to(scratch))
         files.append(_BuiltFile(name, status.st_mode & 0o777, status.st_mtime_ns, path.read_bytes()))
@@ -50,7 +53,7 @@ def pack(scratch: Path, descriptor: int, room_bytes: int) -> int:
 
 
 def _regular_files(scratch: Path) -> Iterator[Path]:
-    """No links, no pipes, nothing that the zygote has put there."""
+    """Compiled files in the scratch folder, without links, pipes and files that came from the zygote."""
     for name in FOLDERS:
         for folder, _, names in os.walk(scratch / name):
             for path in (Path(folder, each) for each in sorted(names)):
@@ -59,13 +62,13 @@ def _regular_files(scratch: Path) -> Iterator[Path]:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    view, place = memoryview(data), 0
-    while place < len(view):
-        place += os.pwrite(descriptor, view[place:], place)
+    view, offset = memoryview(data), 0
+    while offset < len(view):
+        offset += os.pwrite(descriptor, view[offset:], offset)
 
 
 def unpack(scratch: Path, descriptor: int, size_bytes: int) -> None:
-    """Put packed files where they were. What is there already stays."""
+    """Write packed files to the paths that they had. A file that exists already is not replaced."""
     for file in msgspec.msgpack.decode(_read_all(descriptor, size_bytes), type=list[_BuiltFile]):
         path = scratch / _inside(file.path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +77,7 @@ def unpack(scratch: Path, descriptor: int, size_bytes: int) -> None:
 
 
 def _inside(name: str) -> str:
+    """The path itself, if it lies in one of :data:`FOLDERS`; raises ValueError otherwise."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or len(path.parts) < 2 or path.parts[0] not in FOLDERS:
         raise ValueError(f"a built file '{name}' does not lie in a folder of compilers")

@@ -13,17 +13,18 @@ from torchstone.schema import decode
 
 
 class CommandChannel:
-    """Commands in, replies out."""
+    """The socket on which commands arrive, and the pipe for replies."""
 
     def __init__(self, commands: socket.socket, replies: int) -> None:
         self._commands = commands
         self._replies = replies
         self.received_ns = 0
-        """When the command in hand came."""
+        """When the last command arrived, by ``time.perf_counter_ns``."""
         self.framing_ns = 0
-        """How long the last reply took to be written down."""
+        """How long the encoding of the last reply took."""
 
     def receive(self) -> tuple[Command, int | None] | None:
+        """The next command and the descriptor that came with it, if any. None: the judge closed the socket."""
         header, descriptors, _, _ = socket.recv_fds(self._commands, HEADER_BYTES, 1)
         self.received_ns = time.perf_counter_ns()
         if len(header) < HEADER_BYTES:
@@ -39,7 +40,7 @@ class CommandChannel:
         return decode(b"".join(parts), Command), descriptors[0] if descriptors else None  # type: ignore[arg-type]
 
     def await_go(self) -> None:
-        """Look for the byte again and again: a sleeping process is woken late, by a varying time."""
+        """Poll for the byte :data:`GO` without sleeping: a sleeping process is woken late, by a varying time."""
         while True:
             try:
                 if self._commands.recv(1, socket.MSG_DONTWAIT) != GO:

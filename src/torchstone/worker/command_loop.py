@@ -1,7 +1,7 @@
 """Main loop of a worker, the process that runs candidate code: answers the judge's commands, one after another.
 
-Everything after :class:`Load` shares its address space with the candidate and is therefore not trusted: this
-module is convenience for honest kernels. What must hold against dishonest ones holds outside, in the judge.
+After :class:`Load` this code shares its address space with the candidate, and is therefore not trusted. Every check
+that must hold against a dishonest kernel is made outside, in the judge.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from torchstone.worker.result_copying import ResultCopier
 
 
 def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: int, log: int) -> NoReturn:
-    """Close the sandbox, open the device, serve. Ends with the process."""
+    """Enter the sandbox, open the device, and answer commands until the judge closes the socket. Exits the process."""
     redirect_output(log)
     sandbox.close_doors(cell, readable)
     scratch = Path(cell.scratch)
@@ -65,7 +65,7 @@ def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: 
 
 
 _Calling = Call | Wear | Capture | Attribute | Trace
-"""Commands for which the candidate, or the shim, is called."""
+"""Commands that call the candidate or the shim."""
 
 
 class _Server:
@@ -78,12 +78,12 @@ class _Server:
         self._kept_memory: dict[str, OpenedDeviceMemory] = {}
         self._copier = ResultCopier(device)
         self._models: Any = None
-        """Answers the commands about a problem's model; made when the first one comes."""
+        """Answers commands about a problem's model. Created when the first such command arrives."""
         self._framing_ns: dict[int, int] = {}
-        """By calls in a block: how long the last reply for the shim, which returns ready results, took to encode."""
+        """By number of calls in a block: how long it took to encode the last reply about a block of shim calls."""
 
     def _memory(self, bind: Bind, descriptor: int | None) -> Memory:
-        """What the judge shares for a case. Small memory on a device comes again and stays open."""
+        """The memory that the judge shares for a case. Small device memory is used for several cases and stays open."""
         if bind.device_handle is None:
             assert descriptor is not None, "Bind without memory"
             try:
@@ -99,7 +99,7 @@ class _Server:
         return self._kept_memory[bind.device_handle]
 
     def _model_calls(self, command: CallModel | MakeWeights | FetchResults, descriptor: int | None) -> Reply:
-        """Imported late, as candidates have no need of it."""
+        """Answer a command about a problem's model. The module is imported late, as candidates do not need it."""
         if self._models is None:
             from torchstone.worker.problem_models import ModelCalls
 
@@ -120,15 +120,15 @@ class _Server:
                 with contextlib.suppress(OSError, ValueError, AttributeError):
                     stream.flush()
             if isinstance(command, Call) and command.pretend and isinstance(reply, Done):
-                self._send_with_all_it_took(command, reply)
+                self._send_shim_reply(command, reply)
             else:
                 self._channel.send(reply)
 
-    def _send_with_all_it_took(self, command: Call, reply: Done) -> None:
-        """For the shim, a call that returns ready results, the reported time is all that is done here for a command.
+    def _send_shim_reply(self, command: Call, reply: Done) -> None:
+        """Send a reply about shim calls. Its time covers all work for the command, from receiving to encoding.
 
-        A candidate could do all of that quicker. Encoding the reply is taken to last as long as it did for the last
-        block of as many calls.
+        The time covers all of that because a candidate could do all of it more quickly. Encoding is assumed to take as
+        long as it did for the last block with this number of calls.
         """
         took_ns = time.perf_counter_ns() - self._channel.received_ns + self._framing_ns.get(command.count, 0)
         self._channel.send(msgspec.structs.replace(reply, claimed_ns=took_ns))
@@ -168,14 +168,15 @@ class _Server:
                 self._channel.await_go()
                 return self._case.play(command)
             case Attribute() | Trace() | Call() | Wear() | Capture():
-                return self._have_called(command, self._case, descriptor)
+                return self._make_calls(command, self._case, descriptor)
 
     @property
     def _case(self) -> BoundCase:
         assert self._bound is not None, "a call before Bind"
         return self._bound
 
-    def _have_called(self, command: _Calling, case: BoundCase, descriptor: int | None) -> Reply:
+    def _make_calls(self, command: _Calling, case: BoundCase, descriptor: int | None) -> Reply:
+        """Answer a command that calls the candidate or the shim."""
         candidate = self._candidate
         assert candidate is not None, "a call before Load"
         match command:
@@ -188,7 +189,7 @@ class _Server:
                 return case.call(token, called, first, count, chain, backward, others)
             case Wear(token=token, blocks=blocks, count=count, keep=keep):
                 case.keep(keep)
-                for _ in range(blocks):  # made like any other: a kernel cannot tell that nobody looks at it
+                for _ in range(blocks):  # like a compared block: a kernel cannot tell the difference
                     case.call(token, candidate, 0, count)
                 return Done(token)
             case Capture(pretend=pretend):
@@ -204,33 +205,33 @@ class _Server:
 
 
 def load_candidate(implementation: Any, scratch: Path) -> Callable[..., Any]:
-    """Imported late: `loading` is only needed once a candidate comes."""
+    """Load a candidate. `loading` is imported late: only a worker with a candidate needs it."""
     from torchstone.worker.loading import load
 
     return load(implementation, scratch)
 
 
 def build_candidate() -> None:
-    """Imported late: few candidates are built here."""
+    """Compile the candidate's native source. `building` is imported late: few candidates need it."""
     from torchstone.worker.building import build_all
 
     build_all()
 
 
 def unpack_built(scratch: Path, descriptor: int, size_bytes: int) -> None:
-    """Before candidate code is imported."""
+    """Restore files that earlier workers of this candidate built. Runs before candidate code is imported."""
     from torchstone.worker.built_files import unpack
 
     try:
         unpack(scratch, descriptor, size_bytes)
-    except (OSError, ValueError, msgspec.MsgspecError):  # a candidate of this key wrote it: then all is built again
+    except (OSError, ValueError, msgspec.MsgspecError):  # the candidate wrote bad data: build all again
         traceback.print_exc()
     finally:
         os.close(descriptor)
 
 
 def pack_built(scratch: Path, descriptor: int, room_bytes: int) -> int:
-    """How many bytes what was built takes, packed into the memory file."""
+    """Pack the candidate's compiled files into the memory file; return how many bytes were written."""
     from torchstone.worker.built_files import pack
 
     try:
@@ -240,7 +241,7 @@ def pack_built(scratch: Path, descriptor: int, room_bytes: int) -> int:
 
 
 def trace(*what: Any) -> int:
-    """Imported late: `profiler_trace` is only needed when a kernel is profiled."""
+    """Trace calls of the candidate. `profiler_trace` is imported late: only profiling needs it."""
     from torchstone.worker.profiler_trace import trace as write_trace
 
     return write_trace(*what)

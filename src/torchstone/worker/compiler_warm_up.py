@@ -1,14 +1,14 @@
-"""Spares workers a compiler's start: warms Triton up in the zygote (which forks workers), and fills their caches.
+"""Warms up Triton in the zygote (the process that forks workers) and fills the compiler caches of workers.
 
-A fresh process hashes Triton's own library (half a gigabyte), asks the assembler for its version and starts the
-compiler. It also builds, with the C compiler, the module through which it talks to the driver. That is a second or
-two for every candidate. The zygote compiles a kernel of its own for the device's kind, which leaves all of that warm
-in every fork. It keeps the module's files, which a worker finds in its own cache folder. What fails here is done by
-the worker.
+A fresh process hashes Triton's own library (half a gigabyte), runs the assembler for its version and starts the
+compiler. It also builds, with the C compiler, the Python module that calls the driver. That takes a second or two for
+every candidate. Instead the zygote compiles a small kernel for the device's architecture, and every fork inherits the
+warm compiler. The zygote keeps the module's files, and each worker writes them to its own cache folder. If a step fails
+here, the worker does it itself.
 
-Torch itself compiles some operators for a GPU (``polygamma``, ``lgamma``) when they are first called. What judges have
-compiled a worker finds in a folder of its own; nothing comes back from there. No code of a candidate runs here, and the
-device is not opened.
+Torch compiles some operators for a GPU (``polygamma``, ``lgamma``) when they are first called. Each worker gets copies
+of the kernels that judges have compiled, in a folder of its own. Nothing is copied back from there. No candidate code
+runs in this module, and the device is not opened.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 from torchstone.atomic_files import KERNELS_OF_TORCH
 
 _MOST_SEED_BYTES = 32 << 20
+"""Most bytes of Triton's files, and again of torch's, that the zygote keeps for workers."""
 _KERNEL = """
 import triton
 import triton.language as tl
@@ -37,13 +38,13 @@ def kernel(source, target, count, SIZE: tl.constexpr):
 """
 
 _seed: dict[str, bytes] = {}
-"""Files of Triton's cache, by their path in it."""
+"""Contents of files for Triton's cache folder, by their path in it."""
 _kernels_of_torch: dict[str, bytes] = {}
-"""Likewise of torch's."""
+"""Contents of files for torch's kernel cache, by file name."""
 
 
 def warm_up(staging: str) -> None:
-    """In the zygote, which has Triton imported. Leaves no file and no thread behind."""
+    """Compile a small kernel in the zygote, which has imported Triton. Leaves no file and no thread behind."""
     with tempfile.TemporaryDirectory(dir=staging) as folder, _cache_in(folder):
         for step in (_build_driver_module, _compile_kernel):
             with contextlib.suppress(Exception):  # another version of Triton, no C compiler, no driver
@@ -51,27 +52,27 @@ def warm_up(staging: str) -> None:
 
 
 def keep_kernels_of_torch() -> None:
-    """In the zygote: what judges of earlier runs have compiled, the latest first."""
+    """Read, in the zygote, the kernels that torch compiled in judges of earlier runs, the newest first."""
     folder = os.environ.get(KERNELS_OF_TORCH)
     if not folder:
         return
     with contextlib.suppress(OSError):
         files = [(path.stat(), path) for path in Path(folder).iterdir() if path.is_file()]
-        left = _MOST_SEED_BYTES
+        left_bytes = _MOST_SEED_BYTES
         for status, path in sorted(files, key=lambda each: -each[0].st_mtime_ns):
-            left -= status.st_size
-            if left < 0:
+            left_bytes -= status.st_size
+            if left_bytes < 0:
                 return
             _kernels_of_torch[path.name] = path.read_bytes()
 
 
 def seed_triton(cache: Path) -> None:
-    """In a worker: put into its cache folder what the zygote has built."""
+    """Write, in a worker, the files that the zygote built into Triton's cache folder."""
     _write(cache, _seed)
 
 
 def seed_torch(cache: Path) -> None:
-    """Likewise what the zygote has found."""
+    """Write, in a worker, the kernels that the zygote read into torch's cache folder."""
     cache.mkdir(exist_ok=True)  # else torch warns
     _write(cache, _kernels_of_torch)
 
@@ -90,6 +91,7 @@ def _write(cache: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _build_driver_module(folder: str) -> None:
+    """Build Triton's driver module into the cache folder, and keep its files."""
     from triton.backends.nvidia.driver import CudaUtils
 
     CudaUtils()
@@ -99,6 +101,7 @@ def _build_driver_module(folder: str) -> None:
 
 
 def _compile_kernel(folder: str) -> None:
+    """Compile a small kernel with Triton for the first visible device."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -115,24 +118,24 @@ def _compile_kernel(folder: str) -> None:
 
 
 def _capability() -> int:
-    """As 90, of the first visible device. Asked in a process of its own: the driver starts a thread, which no fork
-    of this one would have.
+    """Compute capability of the first visible device, as 90. A child process queries it: the driver starts a thread,
+    and forks of this process would not have that thread.
     """
-    answer, question = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
-            os.write(question, str(_ask_driver()).encode())
+            os.write(write_end, str(_query_capability()).encode())
         os._exit(0)
-    os.close(question)
-    with os.fdopen(answer, "rb") as pipe:
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
         found = pipe.read()
     os.waitpid(child, 0)
     return int(found)
 
 
-def _ask_driver() -> int:
-    """NVML: asking CUDA would spoil every fork."""
+def _query_capability() -> int:
+    """Compute capability from NVML: initialized CUDA cannot be used after a fork."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -148,6 +151,7 @@ def _ask_driver() -> int:
 
 @contextlib.contextmanager
 def _cache_in(folder: str) -> Iterator[None]:
+    """Make Triton use this cache folder in the block."""
     before = os.environ.get("TRITON_CACHE_DIR")
     os.environ["TRITON_CACHE_DIR"] = folder
     try:

@@ -15,7 +15,7 @@ import torch
 
 
 class PreparedCall(NamedTuple):
-    """One call, as it will be made."""
+    """A function with the arguments of one call."""
 
     function: Callable[..., Any]
     args: list[Any]
@@ -23,7 +23,7 @@ class PreparedCall(NamedTuple):
 
 
 class Recording:
-    """Calls that were recorded, and can be made again on what their arguments hold then."""
+    """Calls recorded as a CUDA graph. A replay uses the values that their arguments hold at that time."""
 
     def __init__(
         self,
@@ -32,21 +32,21 @@ class Recording:
         link: Callable[[int, Any], None] | None,
         called_before: bool,
     ) -> None:
-        """``link`` is done after every call but the last, with its number and its result.
+        """``link`` is called after every call but the last, with the call's number and result.
 
-        Unless it was called before there, the candidate is first called once on the stream of the recording.
+        Unless ``called_before``, the candidate is first called once on the stream of the recording.
         """
         if device.type != "cuda":
             raise NotImplementedError(f"a {device.type} device records no calls")
         self._device = device
         self._graph = torch.cuda.CUDAGraph()
-        # Recorded within the graph: what it takes to launch it is not between them.
+        # The events are part of the graph: the time between them does not include its launch.
         self._began, self._ended = (
             torch.cuda.Event(enable_timing=True, external=True)  # type: ignore[no-untyped-call]
             for _ in range(2)
         )
         self.kept: list[Any] = []
-        """What the results lie in."""
+        """Tensors whose memory holds the results. Kept as long as the graph may be replayed."""
         self._link = link
         self.results = self._record(calls, called_before)
 
@@ -55,14 +55,14 @@ class Recording:
         torch.cuda.synchronize(self._device)
         function, args, kwargs = calls[0]
         with torch.cuda.stream(stream), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "the graph is empty" is ours to find out
+            warnings.simplefilter("ignore")  # torch warns of an empty graph
             if not called_before:
                 function(*args, **kwargs)  # libraries set themselves up for a stream when they first see it
             torch.cuda.synchronize(self._device)
             self._graph.capture_begin(capture_error_mode="thread_local")
             try:
                 self._began.record()
-                results = self._make(calls)
+                results = self._call_all(calls)
                 self._ended.record()
             except BaseException:
                 with contextlib.suppress(RuntimeError):
@@ -72,7 +72,8 @@ class Recording:
         torch.cuda.synchronize(self._device)
         return results
 
-    def _make(self, calls: Sequence[PreparedCall]) -> list[Any]:
+    def _call_all(self, calls: Sequence[PreparedCall]) -> list[Any]:
+        """Make the calls, with ``link`` between them, and return their results."""
         results = []
         for index, (function, args, kwargs) in enumerate(calls):
             results.append(function(*args, **kwargs))
@@ -81,7 +82,7 @@ class Recording:
         return results
 
     def play_ns(self) -> int:
-        """Make the calls; how long the device says that they took."""
+        """Replay the calls, and return the time in nanoseconds that the device measured for them."""
         self._graph.replay()
         torch.cuda.synchronize(self._device)
         return max(0, int(self._began.elapsed_time(self._ended) * 1e6))

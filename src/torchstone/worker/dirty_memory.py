@@ -1,7 +1,8 @@
-"""Fills a worker's free memory with garbage: a kernel that expects zeros there is then wrong at once.
+"""Fills a worker's free memory with garbage, so that a kernel that expects zeros there returns wrong results at once.
 
-A fresh process has zeros everywhere, and a kernel that never cleared its accumulator would be right in every short
-trial. What is left behind here lies in lists of free memory, where a kernel's own requests find it.
+The memory of a fresh process is zero. A kernel that never clears its accumulator would be right in every short trial.
+The garbage is written to memory that is then freed. The allocator keeps it in its free lists, and a kernel's own
+allocations get it.
 """
 
 from __future__ import annotations
@@ -14,52 +15,57 @@ import torch
 from torchstone import operators
 from torchstone.protocol.tensor_places import MOST_KEPT, Output
 
-_SOIL = -3.0517578125e13
-_BYTES_OF_EACH_SIZE = 1 << 20
-_SIZES = (4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 22)
-"""In elements: from what the allocator keeps in lists by size to what it takes from the end of its heap."""
+_GARBAGE_VALUE = -3.0517578125e13
+_BYTES_PER_SIZE = 512 << 10
+"""Garbage that :func:`soil_heap` writes per size: as many pieces as fill these bytes, or one piece if it is larger."""
+_SIZES_ELEMENTS = (4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 22)
+"""From sizes that the allocator keeps in lists by size to sizes that it takes from the end of its heap."""
 _SMALL_ELEMENTS = 4096
+"""Most elements of a result for which :func:`soil_for` writes garbage."""
 _ITEM_BYTES = 4
-_MOST_READY_BYTES, _MOST_BESIDE_BYTES = 256 << 20, 64 << 20
-"""In all, and beyond what the calls need anyway: a candidate's memory is limited."""
-_SPARE = 4
-"""Results more than there are, since not every gap fits."""
+"""Bytes of an element of the garbage, which is float32."""
+_MOST_TOTAL_BYTES, _MOST_SPARE_BYTES = 256 << 20, 64 << 20
+"""Most memory of :func:`have_ready` in all, and beyond the results of the calls: a candidate's memory is limited."""
+_SPARE_RESULTS = 4
+"""Results for which memory is made ready beyond those that exist, since a result does not fit into every gap."""
 
 
 def soil_heap() -> None:
-    """In the zygote, for all its forks."""
-    for elements in _SIZES:
-        pieces = [torch.full((elements,), _SOIL) for _ in range(max(1, _BYTES_OF_EACH_SIZE // (8 * elements)))]
+    """Fill free memory with garbage in the zygote, for all workers that it forks."""
+    for elements in _SIZES_ELEMENTS:
+        count = max(1, _BYTES_PER_SIZE // (_ITEM_BYTES * elements))
+        pieces = [torch.full((elements,), _GARBAGE_VALUE) for _ in range(count)]
         del pieces
 
 
 def soil_for(outputs: Sequence[Output], device: torch.device) -> None:
-    """In a worker, in the sizes that results will have. Small ones only: larger ones come from memory that the zygote
-    has soiled, or that earlier results were in.
+    """Fill free memory with garbage in a worker, in the sizes of its results.
+
+    Small sizes only: a larger result gets memory that the zygote filled, or that earlier results were in.
     """
-    sizes = (0, 16, 32, 48) * 8 if device.type == "cpu" else (0, 0)  # a device's allocator knows few
+    extra_elements = (0, 16, 32, 48) * 8 if device.type == "cpu" else (0, 0)  # a device's allocator has few sizes
     for output in outputs:
         elements = math.prod(output.shape or ())
         if output.dtype is not None and 0 < elements <= _SMALL_ELEMENTS:
-            pieces = [torch.full((elements + more,), _SOIL, device=device) for more in sizes]
+            pieces = [torch.full((elements + more,), _GARBAGE_VALUE, device=device) for more in extra_elements]
             del pieces
 
 
 def have_ready(outputs: Sequence[Output], calls: int) -> None:
-    """On the host, memory for the results of so many calls that are timed, and of those that are kept.
+    """Allocate and free host memory for the results of this many timed calls, and for kept results.
 
-    Otherwise the system provides it page by page, while the clock runs, whenever more results exist than before. That
-    takes longer than small kernels do, and an older process would have more such memory than a new one. What is freed
-    here stays with the process.
+    Otherwise the system provides that memory page by page while calls are timed, whenever more results exist than
+    before. That takes longer than small kernels do, and an older process would have more such memory than a new one.
+    Freed memory stays with the process.
     """
     new = [
         (output.shape or (), operators.torch_dtype(output.dtype))
         for output in outputs
         if output.dtype is not None and output.argument is None
     ]
-    size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in new)
-    if size >= _ITEM_BYTES:
-        beside = min(MOST_KEPT + _SPARE, _MOST_BESIDE_BYTES // size)
-        count = min(calls + beside, _MOST_READY_BYTES // size)
-        pieces = [torch.full((size // _ITEM_BYTES,), _SOIL) for _ in range(count)]
+    size_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in new)
+    if size_bytes >= _ITEM_BYTES:
+        spare = min(MOST_KEPT + _SPARE_RESULTS, _MOST_SPARE_BYTES // size_bytes)
+        count = min(calls + spare, _MOST_TOTAL_BYTES // size_bytes)
+        pieces = [torch.full((size_bytes // _ITEM_BYTES,), _GARBAGE_VALUE) for _ in range(count)]
         del pieces

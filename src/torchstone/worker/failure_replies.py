@@ -12,6 +12,7 @@ from torchstone.protocol.replies import MAX_TEXT_CHARACTERS, Failed
 
 
 def failure_reply(token: str, error: BaseException) -> Failed:
+    """The reply for an exception that the candidate raised. Its texts have at most ``MAX_TEXT_CHARACTERS``."""
     if isinstance(error, MissingEntryError):
         return Failed(token, "exception", f"ImportError: {error}"[:MAX_TEXT_CHARACTERS], "")
     text = "".join(traceback.format_exception(error))[-MAX_TEXT_CHARACTERS:]

@@ -1,6 +1,6 @@
 """Reads registers, spills and shared memory of the kernels that a call launched, from Triton and the profiler.
 
-Like all of attribution it comes from the candidate's process, and is not to be believed against its interest.
+Like all attribution, these figures come from the candidate's process. A dishonest candidate can falsify them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import msgspec
 from torchstone.schema import KernelCode
 
 NAME_CHARACTERS = 300
+"""Longest name of a device kernel in a report; the rest is cut off."""
 
 
 class TritonLaunches:
-    """Which compiled kernels Triton launches while this is entered. Without Triton, and in its interpreter: none."""
+    """Context manager that records which compiled kernels Triton launches. In Triton's interpreter it records none."""
 
     def __init__(self) -> None:
         self._functions: set[Any] = set()
@@ -40,11 +41,11 @@ class TritonLaunches:
             hooks.remove(self._note)
 
     def _note(self, launch: Any) -> None:
-        with contextlib.suppress(AttributeError, KeyError, TypeError):  # another version's launch: it stays unknown
+        with contextlib.suppress(AttributeError, KeyError, TypeError):  # another version of Triton
             self._functions.add(launch.data["function"])
 
     def code(self) -> tuple[KernelCode, ...]:
-        """Of the kernels seen. A launch tells its handle only; the compiled kernel behind it is to be looked for."""
+        """Resources of the launched kernels. A launch has only a handle, so all objects are searched for its kernel."""
         if not self._functions:
             return ()
         kernels = [item for item in gc.get_objects() if _is_compiled_kernel(item)]
@@ -52,7 +53,7 @@ class TritonLaunches:
 
 
 def _launch_hooks() -> Any:
-    """Triton's chain of hooks, if Triton has been imported by anyone and has one."""
+    """Triton's list of launch hooks. None: Triton is not imported, or has no such list."""
     triton = sys.modules.get("triton")
     hooks = getattr(getattr(getattr(triton, "knobs", None), "runtime", None), "launch_enter_hook", None)
     return hooks if hasattr(hooks, "add") and hasattr(hooks, "remove") else None
@@ -76,7 +77,7 @@ def _code_of(kernel: Any) -> KernelCode:
 
 
 def traced_code(profile: Any) -> tuple[KernelCode, ...]:
-    """Of the kernels in a finished profile. Only the trace that it exports has their registers."""
+    """Resources of the kernels in a finished profile. Only the trace that it exports has their registers."""
     try:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             profile.export_chrome_trace(file.name)
@@ -86,7 +87,7 @@ def traced_code(profile: Any) -> tuple[KernelCode, ...]:
 
 
 def code_in(trace: str) -> tuple[KernelCode, ...]:
-    """Of the kernels in a trace of Kineto's, each way of launching one once; nothing if it is not such a trace."""
+    """Resources of the kernels in a Kineto trace, without repeated equal launches. Empty if the text is no trace."""
     try:
         events = json.loads(trace)["traceEvents"]
         kernels = [event for event in events if event.get("cat") == "kernel"]
@@ -110,16 +111,16 @@ def _traced(name: str, attributes: dict[str, Any]) -> KernelCode:
 
 
 def merged(traced: Iterable[KernelCode], compiled: Iterable[KernelCode], most: int) -> tuple[KernelCode, ...]:
-    """Both reports together, at most so many: what Triton alone knows is added to the launches of the same kernel."""
+    """Merge both reports, up to ``most`` entries. A traced launch gets the fields that only Triton's report has."""
     compilations = list(compiled)
-    found = [_with_compilers_word(launch, compilations) for launch in traced]
+    found = [_with_triton_fields(launch, compilations) for launch in traced]
     launched = {code.name for code in found}
     found += [code for code in compilations if code.name not in launched]
     return tuple(dict.fromkeys(found))[:most]
 
 
-def _with_compilers_word(launch: KernelCode, compilations: Iterable[KernelCode]) -> KernelCode:
-    """Several compilations may have one name: the one that is most like the launch."""
+def _with_triton_fields(launch: KernelCode, compilations: Iterable[KernelCode]) -> KernelCode:
+    """The launch with spills and stages of the kernel's compilation. Of several with its name, the most similar one."""
     same = [code for code in compilations if code.name == launch.name]
     if not same:
         return launch
@@ -129,10 +130,12 @@ def _with_compilers_word(launch: KernelCode, compilations: Iterable[KernelCode])
 
 
 def _count(value: Any) -> int | None:
+    """The value as an integer; None if it is not a number in a plausible range."""
     return int(value) if isinstance(value, (int, float)) and 0 <= value < 1 << 62 else None
 
 
 def _extent(value: Any) -> tuple[int, int, int] | None:
+    """A grid or block size in x, y and z; None if the value is not a list of three numbers."""
     found = [_count(item) for item in value] if isinstance(value, list) and len(value) == 3 else []
     sizes = [item for item in found if item is not None]
     return (sizes[0], sizes[1], sizes[2]) if len(sizes) == 3 else None

@@ -29,7 +29,7 @@ from torchstone.schema import (
 
 
 def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
-    """Import the candidate, or prepare to build it. Whatever it raises is its own."""
+    """Import the candidate, or prepare to build it, and return its function. Exceptions of its code propagate."""
     found: Any
     problem: dict[str, Any] = {}
     weights: Mapping[str, WeightKind] | None = None
@@ -58,19 +58,22 @@ def load(implementation: Implementation, scratch: Path) -> Callable[..., Any]:
 
 
 def _import_problem(folder: Path) -> dict[str, Any]:
-    """What the problem's file defines, under the name by which a solution imports it: this one, not an earlier one."""
+    """Import the problem's file under the name by which a solution imports it, and return what it defines.
+
+    Replaces the module of a problem that was loaded earlier.
+    """
     name = PROBLEM_FILE.removesuffix(".py")
     return vars(_imported(name, folder / PROBLEM_FILE))
 
 
 def _new_folder(scratch: Path) -> Path:
-    """Several implementations of a package are loaded one after the other, and compilers read their files later."""
+    """An unused folder name. A worker may load several implementations, and compilers read their files later."""
     number = sum(1 for path in scratch.glob("kernel*") if path.is_dir())
     return scratch / (f"kernel_{number}" if number else "kernel")
 
 
 def _write(source: SourceFiles, folder: Path) -> None:
-    """Put the files into the private folder: compilers, and Triton, read their source from disk."""
+    """Write the source files into the folder: compilers and Triton read source from disk."""
     folder.mkdir()
     for file in source.files:
         path = folder / _inside(file.name)
@@ -79,26 +82,26 @@ def _write(source: SourceFiles, folder: Path) -> None:
 
 
 def _import_source(source: SourceFiles, folder: Path, kind: str) -> Any:
-    """Import the first file. Its text stays as it is, and so do the lines that errors name.
+    """Import the first file and return its entry point. The text is not changed, so errors name its true lines.
 
-    ``kind``: what the kernel is, a function or a class.
+    ``kind``: "function" or "class", for the message when the entry point is missing.
     """
     sys.path.insert(0, str(folder))
     entry_file = folder / source.files[0].name
     name = f"torchstone_candidate_{folder.name}_{entry_file.stem}"
     module = _imported(name, entry_file, added_modules(source))
     if not hasattr(module, source.entry):
-        own = (key for key, value in vars(module).items() if callable(value) and _made_in(value, name))
+        own = (key for key, value in vars(module).items() if callable(value) and _defined_in(value, name))
         raise MissingEntryError(missing_entry(source.files[0].name, source.entry, own, kind))
     return getattr(module, source.entry)
 
 
-def _made_in(value: Any, module: str) -> bool:
+def _defined_in(value: Any, module: str) -> bool:
     return bool(getattr(value, "__module__", None) == module)
 
 
 def _imported(name: str, file: Path, given: Mapping[str, ModuleType] = MappingProxyType({})) -> ModuleType:
-    """``given``: what is bound in the module before its text runs."""
+    """Import a file as the module ``name``. The names in ``given`` are defined in it before its code runs."""
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file.name} is not a Python file")
@@ -110,7 +113,7 @@ def _imported(name: str, file: Path, given: Mapping[str, ModuleType] = MappingPr
 
 
 def _inside(name: str) -> str:
-    """A file name that stays inside the kernel's folder."""
+    """The file name itself; raises ImportError if it leads out of the kernel's folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ImportError(f"file name '{name}' leads out of the kernel's folder")

@@ -1,7 +1,8 @@
 """Runs the reference model of a KernelBench problem for the judge, inside the sandbox: it is third-party code.
 
-The judge sends weights and inputs in memory that it owns, and fetches results into such memory. Results that lie in an
-argument's memory, or in one another's, are told as such.
+The judge sends weights and inputs in memory that it owns, and fetches results into such memory. A *stretch* is a flat,
+contiguous piece of memory that tensors lie in. The reply gives the stretch of each result. So the judge knows which
+results share memory with an argument or with each other.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from torchstone.protocol.replies import Done, Reply
 from torchstone.protocol.shared_memory import HostMemory, Memory, OpenedDeviceMemory
 from torchstone.protocol.tensor_places import span_elements
 
-_KEPT_BYTES = 256 << 20
-"""What torch may keep of a device's memory between calls of models: the judge and the candidate need it."""
+_MOST_CACHED_BYTES = 256 << 20
+"""Most device memory that torch may keep cached between calls of models: the judge and the candidate need it."""
 
 
 class ModelCalls:
-    """Answers for one model."""
+    """Carries out the judge's commands for one model."""
 
     def __init__(self, candidate: Any, device: torch.device) -> None:
         if not isinstance(candidate, ModelFunction):
@@ -44,14 +45,14 @@ class ModelCalls:
         self._model = candidate
         self._device = device
         self._new: list[torch.Tensor] = []
-        """Flat stretches of memory that are to be fetched."""
+        """Stretches with results that the judge has not fetched yet."""
 
     def answer(self, command: CallModel | MakeWeights | FetchResults, descriptor: int | None) -> Reply:
-        """The reply. What the model raises comes out."""
+        """Carry out a command and return the reply. Exceptions of the model propagate."""
         try:
             return self._reply(command, descriptor)
         finally:
-            self._give_back_memory()
+            self._free_cached_memory()
 
     def _reply(self, command: CallModel | MakeWeights | FetchResults, descriptor: int | None) -> Reply:
         match command:
@@ -82,7 +83,7 @@ class ModelCalls:
     def _results(
         self, command: CallModel, weights: list[torch.Tensor], inputs: list[Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """What the model returns, and fields of the answer that the command asks for besides."""
+        """What the model returns, and the further reply fields that the command requests."""
         if command.lists_operators:
             results, names = dispatched_operators(lambda: self._model(weights, *inputs))
             return results, {"operators": tuple(sorted(names))}
@@ -98,6 +99,7 @@ class ModelCalls:
         return results, {"peak_memory_bytes": peak.size_bytes}
 
     def _fetch(self, command: FetchResults, descriptor: int | None) -> None:
+        """Copy the new stretches into the judge's memory, and drop them."""
         with self._memory(command.device_handle, command.arena_bytes, descriptor) as memory:
             assert memory is not None, "FetchResults without memory"
             for offset, stretch in zip(command.offsets_bytes, self._new, strict=True):
@@ -106,14 +108,14 @@ class ModelCalls:
         self._new = []
 
     def _deliver(self, command: CallModel, memory: Memory, stretches: Sequence[torch.Tensor]) -> None:
-        """Bring back weights of a device that shares no memory with the judge: a call may have written to buffers."""
+        """Copy weights back from a device that shares no memory with the judge: a call may have changed buffers."""
         for offset, stretch in zip(command.offsets_bytes[: command.weights], stretches, strict=False):
             if stretch.device.type != "cpu":
                 memory.tensor(offset, stretch.numel(), stretch.dtype).copy_(stretch)
 
     @contextmanager
     def _memory(self, handle: str | None, size_bytes: int, descriptor: int | None) -> Iterator[Memory | None]:
-        """What the judge shares for one command."""
+        """The memory that the judge shares for one command; None: it shares none."""
         if handle is not None:
             with contextlib.closing(OpenedDeviceMemory(handle, self._device)) as opened:
                 try:
@@ -133,13 +135,13 @@ class ModelCalls:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _give_back_memory(self) -> None:
-        if self._device.type == "cuda" and torch.cuda.memory_reserved(self._device) > _KEPT_BYTES:
+    def _free_cached_memory(self) -> None:
+        if self._device.type == "cuda" and torch.cuda.memory_reserved(self._device) > _MOST_CACHED_BYTES:
             torch.cuda.empty_cache()
 
 
 def _stretches(command: CallModel, memory: Memory | None) -> list[torch.Tensor]:
-    """The memory of each argument, flat."""
+    """A stretch for each argument: in the judge's memory, or on the meta device if there is none."""
     found = []
     for offset, each in zip(command.offsets_bytes, command.tensors, strict=True):
         elements = span_elements(each.shape, each.strides) if 0 not in each.shape else 0
@@ -165,7 +167,7 @@ def _input(given: Any, tensors: Sequence[torch.Tensor]) -> Any:
 def _described(
     results: Sequence[Any], arguments: Sequence[torch.Tensor]
 ) -> tuple[tuple[ModelTensor, ...], list[torch.Tensor]]:
-    """Where each result lies; and the new stretches of memory."""
+    """Describe where each result lies, and list the stretches that are not memory of an argument."""
     leaves = [_plain(result) for result in results]
     known = {_memory_of(stretch): place for place, stretch in enumerate(arguments)}
     of_arguments = {memory for memory, _ in known}
@@ -180,18 +182,19 @@ def _described(
             found.append(_placed(leaf, known[memory], int(leaf.storage_offset())))
         else:
             span = _span(leaf)
-            # An argument's memory seen in another dtype: the judge's memory is gone before this is fetched.
+            # An argument's memory with another dtype is copied: the judge frees that memory before it fetches results.
             new.append(span.clone() if memory[0] in of_arguments else span)
             found.append(_placed(leaf, len(arguments) + len(new) - 1, 0))
     return tuple(found), new
 
 
 def _memory_of(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
-    """What two tensors have in common that lie in the same memory, and count its elements alike."""
+    """A key that is equal for two tensors that share memory and have the same dtype."""
     return tensor.untyped_storage()._cdata, tensor.dtype
 
 
 def _plain(result: Any) -> torch.Tensor:
+    """The result without autograd history, lazy conjugation and lazy negation; raises TypeError if it is no tensor."""
     if not isinstance(result, torch.Tensor):
         raise TypeError(f"the model returns a {type(result).__name__}, which is no tensor")
     if result.layout is not torch.strided:
@@ -200,7 +203,7 @@ def _plain(result: Any) -> torch.Tensor:
 
 
 def _span(leaf: torch.Tensor) -> torch.Tensor:
-    """From its first element to its last."""
+    """A flat view of the memory from the tensor's first element to its last."""
     if leaf.numel() == 0:
         return leaf.new_empty(0)
     return leaf.as_strided((span_elements(leaf.shape, leaf.stride()),), (1,), leaf.storage_offset())
@@ -220,7 +223,7 @@ def _name(dtype: torch.dtype) -> str:
 
 @contextmanager
 def _default_dtype(name: str) -> Iterator[None]:
-    """Operators that make floats make these: the judge's float64 evaluation asks for float64."""
+    """Set torch's default dtype in the block: for the judge's float64 evaluation it is float64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch_dtype(name))
     try:

@@ -15,6 +15,7 @@ from torchstone.worker import compiler_warm_up
 
 
 def redirect_output(log: int) -> None:
+    """Read stdin from /dev/null, and write stdout and stderr to the log."""
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(log, 1)
@@ -25,12 +26,12 @@ def redirect_output(log: int) -> None:
 
 
 def move_caches(scratch: Path, device_type: str) -> None:
-    """Compilers and libraries keep their files in the scratch folder."""
+    """Make compilers and libraries keep their files in the scratch folder, and put the zygote's files there."""
     os.chdir(scratch)
     temporary = str(scratch / "tmp")
     os.environ.update(
         HOME=str(scratch),
-        USER="candidate",  # its uid has no name in the password file, and libraries ask for one
+        USER="candidate",  # the worker's uid has no name in the password file, and libraries look it up
         TMPDIR=temporary,
         TRITON_CACHE_DIR=str(scratch / "triton"),
         TORCHINDUCTOR_CACHE_DIR=str(scratch / "inductor"),
@@ -49,17 +50,18 @@ def move_caches(scratch: Path, device_type: str) -> None:
 
 
 def choose_device(policy: sandbox.Policy) -> torch.device:
-    """Settle the device before a candidate comes: a candidate may set variables that the driver looks at."""
+    """Choose the device before candidate code runs: a candidate may set variables that the driver reads."""
     if policy.device_type == "cpu":
         return torch.device("cpu")
     if policy.few_queues:
         os.environ.update(FEW_QUEUES)
     torch.cuda.init()  # type: ignore[no-untyped-call]
-    torch.cuda.device_count()  # torch looks at CUDA's variables whenever it is asked, until it has counted
+    torch.cuda.device_count()  # until torch has counted devices, each query reads CUDA's variables
     return torch.device(policy.device_type, 0)
 
 
 def open_device(device: torch.device) -> None:
+    """Create the CUDA context, if the device is a GPU."""
     if device.type == "cuda":
         torch.zeros(1, device=device)
         torch.cuda.synchronize(device)

@@ -1,7 +1,7 @@
 """Makes calls under torch's profiler, and writes their Chrome trace. Runs in the worker; never timed, never judged.
 
-The trace goes into a memory file of the caller, sealed at its size. So the caller reads no path of the sandbox, and a
-kernel cannot make the file longer.
+The trace goes into a memory file of the caller, whose size is sealed. So the caller reads no path of the sandbox, and
+a kernel cannot make the file longer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COPY_BYTES = 1 << 20
 
 
 def trace(calls: Sequence[PreparedCall], command: Trace, descriptor: int, device: torch.device) -> int:
-    """How many bytes the trace has; it is in the memory file if there was room for it."""
+    """Trace the calls, and return the trace's size in bytes. It is written only if the memory file has room for it."""
     on_cuda = device.type == "cuda"
     for index in range(command.warmup_calls):
         function, args, kwargs = calls[index % len(calls)]
@@ -35,10 +35,11 @@ def trace(calls: Sequence[PreparedCall], command: Trace, descriptor: int, device
                 function(*args, **kwargs)
         if on_cuda:
             torch.cuda.synchronize(device)
-    return _hand_over(profile, command.room_bytes, descriptor)
+    return _write_if_it_fits(profile, command.room_bytes, descriptor)
 
 
-def _hand_over(profile: torch.profiler.profile, room_bytes: int, descriptor: int) -> int:
+def _write_if_it_fits(profile: torch.profiler.profile, room_bytes: int, descriptor: int) -> int:
+    """Write the trace into the memory file if it has room, close the file, and return the trace's size in bytes."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "trace.json")

@@ -15,13 +15,13 @@ from torchstone.protocol.tensor_places import MOST_SPARSE, Output, ResultAddress
 OutputDtypes = list[tuple[Output, torch.dtype | None]]
 """What the operator returns, with the dtype of each tensor; None for plain values."""
 Binding = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
-"""Address, shape, strides and dtype of an argument: a call may change those of the tensor that it is given."""
+"""Address, shape, strides and dtype of an argument when it was bound: a call may change those of its tensor."""
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
 class ResultLocator:
-    """Says where the results of a case's calls lie."""
+    """Checks the structure of results, and reports where they lie."""
 
     def __init__(
         self,
@@ -31,15 +31,15 @@ class ResultLocator:
         arena_bytes: int,
         device: torch.device,
     ) -> None:
-        """``arguments`` are those of every call, as they were bound."""
+        """``arguments``: for each call, its arguments when they were bound."""
         self._outputs, self._arguments = outputs, arguments
         self._memory, self._arena_bytes = memory, arena_bytes
         self._device = device
         self.kept: list[Any] = []
-        """Results of the last calls: the judge reads them where they lie."""
+        """Results of the last calls, kept because the judge reads them in place."""
 
     def report(self, token: str, first: int, results: list[Any]) -> Done:
-        """Where the results lie; or the first one that is not what the operator returns."""
+        """Reply where the results lie, or describe the first one that has not the operator's structure."""
         places: list[tuple[ResultAddress, ...]] = []
         plain_values: list[tuple[Any, ...]] = []
         for index, result in enumerate(results, first):
@@ -53,7 +53,7 @@ class ResultLocator:
         return Done(token, 0, tuple(places), self._segments(places), tuple(plain_values))
 
     def _locate(self, index: int, leaves: list[Any]) -> tuple[tuple[ResultAddress, ...], tuple[Any, ...]] | None:
-        """Where the tensors of one result lie, and its plain values. None: it is not what the operator returns."""
+        """Where the tensors of one result lie, and its plain values. None: the result has not the right structure."""
         if len(leaves) != len(self._outputs):
             return ((), ()) if not self._outputs and leaves == [None] else None
         places: list[ResultAddress] = []
@@ -73,7 +73,7 @@ class ResultLocator:
         return tuple(places), tuple(plain)
 
     def _is_argument_itself(self, leaf: Any, index: int, position: int) -> bool:
-        """Or what cannot be told from it: the same elements in the same order."""
+        """Whether a result is the argument, or a view of the same elements in the same order."""
         address, shape, strides, dtype = self._arguments[index][position]
         return (
             self._matches(leaf, Output(None, shape), dtype)
@@ -84,7 +84,7 @@ class ResultLocator:
         )
 
     def _matches(self, leaf: Any, output: Output, dtype: torch.dtype) -> bool:
-        """A plain tensor in memory: what a subclass holds, only the subclass knows."""
+        """Whether a result is a strided tensor of the right dtype, shape and device, and no subclass of a tensor."""
         return (
             type(leaf) in _PLAIN_TENSORS
             and leaf.dtype is dtype
@@ -94,7 +94,8 @@ class ResultLocator:
         )
 
     def _place(self, leaf: torch.Tensor, output: Output) -> ResultAddress:
-        lazy = leaf.is_conj() or leaf.is_neg()  # what lies in memory is not yet the value
+        """Keep a tensor and describe where it lies. Lazy values are computed, and scattered ones copied together."""
+        lazy = leaf.is_conj() or leaf.is_neg()  # memory holds the value before conjugation or negation
         if lazy and not (output.fresh and self._is_argument(leaf)):
             leaf = leaf.resolve_conj().resolve_neg()
         if not leaf.is_contiguous() and not self._is_argument(leaf) and _is_sparse(leaf):
@@ -104,10 +105,11 @@ class ResultLocator:
         return ResultAddress(leaf.data_ptr(), strides, tuple(leaf.shape) if output.shape is None else None)
 
     def _is_argument(self, leaf: torch.Tensor) -> bool:
+        """Whether a tensor lies in the arena, where the arguments are."""
         return 0 <= leaf.data_ptr() - self._memory.address < self._arena_bytes
 
     def _segments(self, places: list[tuple[ResultAddress, ...]]) -> tuple[Segment, ...]:
-        """The device allocations that these places are in. The arena is the judge's own and needs no handle."""
+        """The device allocations that contain these places, without the arena, which belongs to the judge."""
         if not isinstance(self._memory, OpenedDeviceMemory):
             return ()
         found: list[Segment] = []
@@ -121,7 +123,7 @@ class ResultLocator:
 
 
 def _is_sparse(leaf: torch.Tensor) -> bool:
-    """Scattered over more memory than the judge reads for it."""
+    """Whether a tensor is spread over more memory than the judge reads for it."""
     return span_elements(leaf.shape, leaf.stride()) > MOST_SPARSE * leaf.numel()
 
 

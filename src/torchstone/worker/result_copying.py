@@ -1,4 +1,4 @@
-"""Copies results into memory of the judge, where the judge does not read the worker's memory. Runs in the worker."""
+"""Copies results into the judge's memory, if the judge cannot read the worker's memory. Runs in the worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ResultCopier:
         self._memory: HostMemory | None = None
 
     def copy(self, command: Copy, descriptor: int | None) -> None:
-        """Carry out a command. A descriptor that comes with it is the memory from now on."""
+        """Carry out a command. A descriptor that comes with it is the judge's memory, for this and later commands."""
         if descriptor is not None:
             self._memory = HostMemory(descriptor, command.memory_bytes)
             os.close(descriptor)

@@ -13,7 +13,7 @@ class Shim:
     """Ready results for the calls of one case; where an operator returns an argument, the argument itself."""
 
     def __init__(self, outputs: OutputDtypes, arguments: list[list[torch.Tensor]], device: torch.device) -> None:
-        """``arguments`` are the tensors of every call."""
+        """``arguments``: for each call, its tensors."""
         self._outputs, self._arguments, self._device = outputs, arguments, device
         self._results: list[Any] | None = None
         self._next = 0
@@ -34,12 +34,13 @@ class Shim:
         return self._results[self._next - 1]
 
     def call_on_device(self, *args: Any, **kwargs: Any) -> Any:
-        """As :meth:`call`; the first call also starts a kernel that does next to nothing, as any graph has one."""
+        """As :meth:`call`. The first call also launches a one-element kernel, since a graph has at least one kernel."""
         if self._next == 0:
             self._speck.zero_()
         return self.call(*args, **kwargs)
 
     def _result(self, tensors: list[torch.Tensor]) -> Any:
+        """A result of zeros with the operator's structure; returned arguments are the call's own tensors."""
         leaves = [
             tensors[output.argument]
             if output.argument is not None

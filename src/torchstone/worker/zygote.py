@@ -1,12 +1,12 @@
 """The zygote: a process with torch imported and no device touched, which forks a worker on request.
 
-It starts with a cleaned environment: a fork inherits memory, and API keys would lie on its stack. For each command it
+It starts with a cleaned environment: a fork inherits memory, so API keys would be on its stack. For each command it
 forks a helper that enters the new namespaces and forks the *warden*, process 1 of the worker's pid namespace. The
 warden builds the file view and forks the worker proper. It stays outside the candidate's reach and reports how the
-worker ended. The judge holds the *leash*, a pipe. When it closes that, the warden ends, and with it every process of
-the namespace. The leash of a judge that is killed closes too.
+worker ended. The judge holds one end of a pipe, the *leash*. When that end is closed, the warden ends, and with it
+every process of the namespace. If the judge is killed, the leash closes too.
 
-Single-threaded throughout: a fork copies one thread only, and Landlock binds one thread only.
+The zygote has one thread: a fork copies only one, and Landlock restricts only one.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from torchstone.schema import decode
 from torchstone.worker import compiler_warm_up
 
 DESCRIPTORS = 5
-"""Commands, replies, log, status, leash: in this order with every Spawn."""
+"""Number of descriptors that come with every Spawn: commands, replies, log, status and leash, in this order."""
 
 
 def main() -> None:
     """``python -m torchstone.worker.zygote CONTROL_DESCRIPTOR STAGING DEVICE_TYPE PRELOAD``."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command line handles Ctrl-C
     prepare(sys.argv[3], sys.argv[4], sys.argv[2])
     serve(control, sys.argv[2])
 
 
 def prepare(device_type: str, preload: str, folder: str) -> None:
-    """What is done once for all forks. The folder is for temporary files."""
+    """Import modules and fill free memory, once for all forks. ``folder`` is for temporary files."""
     linux_calls.keep_freed_memory()
     _import_all(device_type, preload, folder)
-    from torchstone.worker.dirty_memory import soil_heap  # late, as all that imports torch
+    from torchstone.worker.dirty_memory import soil_heap  # late, because it imports torch
 
     soil_heap()
 
@@ -64,7 +64,7 @@ def serve(control: socket.socket, staging: str) -> None:
 
 
 def receive_staging(control: socket.socket) -> str | None:
-    """The folder of a judge, not known when a zygote was forked beforehand; None: the judge is gone."""
+    """Receive the judge's folder for workers, in a zygote that was forked before its judge. None: the judge is gone."""
     header = control.recv(HEADER_BYTES, socket.MSG_WAITALL)
     if len(header) < HEADER_BYTES:
         return None
@@ -72,7 +72,7 @@ def receive_staging(control: socket.socket) -> str | None:
 
 
 def _import_all(device_type: str, preload: str, staging: str) -> None:
-    """Import what candidates import, without touching a device. The compiler takes seconds, and pays on a GPU only."""
+    """Import what candidates import, without using a device. Only a GPU needs torch's compiler, which takes seconds."""
     import torch
 
     import torchstone.worker.command_loop  # noqa: F401
@@ -92,6 +92,7 @@ def _import_all(device_type: str, preload: str, staging: str) -> None:
 
 
 def _receive(control: socket.socket) -> tuple[sandbox.Policy, list[int]] | None:
+    """The policy and the descriptors of the next Spawn. None: the judge closed the socket."""
     header, descriptors, _, _ = socket.recv_fds(control, HEADER_BYTES, DESCRIPTORS)
     if len(header) < HEADER_BYTES:
         return None
@@ -108,30 +109,31 @@ def _receive(control: socket.socket) -> tuple[sandbox.Policy, list[int]] | None:
 def _fork_helper(
     control: socket.socket, policy: sandbox.Policy, descriptors: list[int], readable: tuple[str, ...]
 ) -> None:
+    """Fork the helper that starts a warden, and close the descriptors that it inherited."""
     if os.fork() == 0:
         control.close()
-        in_child(lambda: _help(policy, descriptors, readable))
+        in_child(lambda: _start_warden(policy, descriptors, readable))
     for descriptor in descriptors:
         os.close(descriptor)
 
 
-def _help(policy: sandbox.Policy, descriptors: list[int], readable: tuple[str, ...]) -> None:
-    """Enter the namespaces; the next fork is process 1 of the new ones. Tells the judge its pid outside."""
+def _start_warden(policy: sandbox.Policy, descriptors: list[int], readable: tuple[str, ...]) -> None:
+    """Enter new namespaces, fork the warden as process 1 of them, and send the judge its pid outside."""
     status = descriptors[3]
     cell = sandbox.Cell(policy)
     sandbox.separate(cell)
     warden = os.fork()
     if warden == 0:
-        in_child(lambda: _guard(cell, descriptors, readable))
+        in_child(lambda: _run_warden(cell, descriptors, readable))
     os.write(status, frame(warden))
 
 
-def _guard(cell: sandbox.Cell, descriptors: list[int], readable: tuple[str, ...]) -> None:
-    """The warden: fork the worker, wait for its end or for the judge to let go, then end everything."""
+def _run_warden(cell: sandbox.Cell, descriptors: list[int], readable: tuple[str, ...]) -> None:
+    """Fork the worker, wait until it ends or the judge closes the leash, then end every process of the worker."""
     commands, replies, log, status, leash = descriptors
     os.setsid()
     wake_read, wake_write = watch_children()
-    linux_calls.adopt_orphans()  # where there is no pid namespace, orphans must still come to the warden
+    linux_calls.adopt_orphans()  # without a pid namespace, the warden still becomes the parent of orphans
     sandbox.build_view(cell, readable)
     worker = os.fork()
     if worker == 0:

@@ -1,4 +1,4 @@
-"""The fork server: imports torch once, then forks on request zygotes, the processes that fork workers.
+"""The fork server: imports torch once, then forks zygotes (processes that fork workers) on request.
 
 :mod:`torchstone.supervisor.zygote_fork_server` is the caller's end.
 """
@@ -22,7 +22,7 @@ _MOST_REQUEST_BYTES = 1 << 16
 def main() -> None:
     """``python -m torchstone.worker.zygote_fork_server_process REQUESTS_DESCRIPTOR DEVICE_TYPE PRELOAD``."""
     requests = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the command line's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command line handles Ctrl-C
     with tempfile.TemporaryDirectory(prefix="torchstone-") as folder:
         zygote.prepare(sys.argv[2], sys.argv[3], folder)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are reaped by the kernel
@@ -37,6 +37,7 @@ def main() -> None:
 
 
 def _be_zygote(control: int, request: bytes) -> None:
+    """Become a zygote: set the requested environment, wait for a judge's folder, and serve that judge."""
     os.setsid()
     os.environ.update(decode(request, dict[str, str]))
     connection = socket.socket(fileno=control)
