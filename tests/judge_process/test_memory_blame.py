@@ -17,6 +17,7 @@ from torchstone.calls.random_arguments import draw_call
 from torchstone.calls.reference_calls import Evaluator, ReferenceFailure
 from torchstone.calls.torch_errors import excusing_shortage_if, operator_errors
 from torchstone.judge_process import measured_parties
+from torchstone.judge_process.candidate_failures import DeviceLostError
 from torchstone.judge_process.job_retries import judge
 from torchstone.judge_process.measured_parties import ReferenceGraphs, ReferenceLostError
 from torchstone.judge_process.measuring_lane import MeasuringLane
@@ -346,6 +347,21 @@ def test_a_lack_of_memory_in_the_last_attempt_gets_one_more_with_the_device_alon
     record = scene.record()
     assert verdict_name(record.verdict) == "agrees", explain(record.verdict)
     assert next(errors, None) is None
+
+
+def test_a_worker_that_lacks_memory_to_open_the_device_is_started_again_with_the_device_alone(scene: Scene) -> None:
+    reason = "a worker could not open the device: CUDA error: out of memory"
+    errors = iter([DeviceLostError(reason), DeviceLostError("a worker could not open the device: it is gone")])
+
+    def lacks(case: Case) -> bool:
+        error = next(errors, None)
+        scene.error = error or scene.error
+        return error is not None
+
+    scene.held, scene.lacks = GIB, lacks
+    record = scene.record()
+    assert verdict_name(record.verdict) == "agrees", explain(record.verdict)
+    assert record.attempts == 3
 
 
 def test_memory_that_an_earlier_candidate_held_is_not_missing_to_the_next_job(scene: Scene) -> None:

@@ -41,7 +41,7 @@ class TurnResult(msgspec.Struct, frozen=True):
     operator: str
     """Full overload name."""
     reward: float | None
-    """None: the machine could not judge the kernel; the reply must be left out of training."""
+    """None: the machine could not judge the kernel; leave the reply out of training. The first one gives a warning."""
     verdict: str
     """The worst verdict of a case; `no_code` for a reply without a kernel."""
     feedback: str

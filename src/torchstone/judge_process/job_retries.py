@@ -53,6 +53,7 @@ def judge(
             room.dismiss_candidate()  # it may have used the time or memory that the model needs
         except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
             verdict = schema.Unjudged(str(lost))
+            lack = _memory_shortage_in(lost)
         except WorkerLostError:
             # If it happens every time, the candidate makes the system kill it.
             verdict = schema.Crashed(
@@ -67,10 +68,9 @@ def judge(
         except TorchstoneError as error:
             if not trial.session.has_worker and not room.has_had_candidates:
                 raise  # this machine cannot do what the request needs: no other job can run either
-            verdict, is_over = (
-                _verdict_for_fault(error, room),
-                True,
-            )  # the machine could do it until a candidate was loaded
+            lack = _memory_shortage_in(error)
+            # The machine could do it until a candidate was loaded.
+            verdict, is_over = _verdict_for_fault(error, room), lack is None
         except Exception as error:  # noqa: BLE001 - a fault of the judge, perhaps provoked: other jobs go on
             verdict, is_over = _verdict_for_fault(error, room), not is_out_of_memory(error)
             if not is_over:
@@ -116,6 +116,12 @@ def _argument_names(case: schema.Case) -> tuple[str, ...]:
         return operators.argument_names(case.operator)[: len(case.args)]
     except UsageError:
         return ()  # torch lacks the operator: the verdict says so
+
+
+def _memory_shortage_in(error: Exception) -> torch.OutOfMemoryError | None:
+    """The lack of device memory that an error reports: a worker could not open the device. None: another error."""
+    text = str(error)
+    return torch.OutOfMemoryError(text) if is_out_of_memory(RuntimeError(text)) else None
 
 
 def _have_it_alone(room: JudgeResources, alone: ExitStack) -> bool:

@@ -86,17 +86,15 @@ class BoundCase:
         return [PreparedCall(function, args, kwargs) for args, kwargs in self._calls]
 
     def close(self) -> None:
-        """Drop all results and recordings. On a device, close a large arena and empty a large allocator cache."""
+        """Drop all results and recordings. On a device, close a large arena and empty a large cache of the allocator."""
         self._locator.kept.clear()
         self._kept_results.clear()
         self._recordings.clear()
         self._prepared.clear()
         self._prepared_shim_calls.clear()
-        if not isinstance(self._memory, OpenedDeviceMemory):
-            return
-        if self._arena_bytes > KEPT_ARENA_BYTES:
+        if isinstance(self._memory, OpenedDeviceMemory) and self._arena_bytes > KEPT_ARENA_BYTES:
             self._memory.close()
-        if torch.cuda.memory_reserved(self._device) > _MOST_CACHED_BYTES:
+        if self._device.type == "cuda" and torch.cuda.memory_reserved(self._device) > _MOST_CACHED_BYTES:
             torch.cuda.empty_cache()  # a worker that waits for its next case needs no memory
 
     def fetch(self, calls: int) -> None:
