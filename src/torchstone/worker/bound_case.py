@@ -86,7 +86,7 @@ class BoundCase:
         return [PreparedCall(function, args, kwargs) for args, kwargs in self._calls]
 
     def close(self) -> None:
-        """Drop all results and recordings. On a device, close a large arena and empty a large cache of the allocator."""
+        """Drop results and recordings. On a device, close a large arena and empty a large cache of the allocator."""
         self._locator.kept.clear()
         self._kept_results.clear()
         self._recordings.clear()
