@@ -46,7 +46,7 @@ def refuse(found: Measurement) -> None:
     """No speed is left of it: none within noise is shown as one, and a row without a speedup says why."""
     result = timing(found)
     if result.speedup is None:
-        assert "without it" in result.unresolved
+        assert "without the candidate" in result.unresolved
     else:
         assert result.speedup.outcome != "faster"
         assert result.speedup.ratio <= 1.04

@@ -63,7 +63,9 @@ def _no_more_than_supported(speedup: Speedup, own: Floats) -> Confirmed:
     enough = own.shape[0] >= confirmation.LEAST_ROUNDS
     faster = speedup.outcome == "faster"
     most = (confirmation.supported_ratio if faster else confirmation.certain_ratio)(own) if enough else 0.0
-    return no_more_than(speedup, most, "single calls do not confirm more" if most > 1 else "single calls show no speed")
+    return no_more_than(
+        speedup, most, "single calls do not confirm more" if most > 1 else "single calls show no speedup"
+    )
 
 
 def as_far_as_alone(speedup: Speedup, ratio: float, surely: float, why: str = "") -> Confirmed:
@@ -74,7 +76,7 @@ def as_far_as_alone(speedup: Speedup, ratio: float, surely: float, why: str = ""
     least = 1 + NOISE_BAND
     if speedup.ratio <= max(least, ratio * least):
         return speedup, ""
-    why = why or f"the reference took {max(0.0, ratio):.2f} times the candidate's time without it"
+    why = why or f"without the candidate the reference took {max(0.0, ratio):.2f} times the candidate's time"
     held, unresolved = no_more_than(speedup, ratio * least, why)
     if held is None:
         return None, unresolved
