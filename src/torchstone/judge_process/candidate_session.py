@@ -329,7 +329,7 @@ class CandidateSession:
         if is_hidden(case):
             return repeats and agrees_about_nothing(failed) and agrees_on_plain_memory(failed, *places)
         if not repeats:
-            raise ReferenceFailure(f"{case.operator} in torch: gives other results for the same arguments")
+            raise ReferenceFailure(f"{case.operator} in torch: returns different results for the same arguments")
         return True
 
     def allow(self, action: Callable[[float], T]) -> T:
