@@ -49,7 +49,7 @@ class Differentiated:
     """A forward and a backward pass through a function: its results, then the gradients."""
 
     def __init__(self, function: Callable[..., Any], reference: Callable[..., Any] | None = None) -> None:
-        """``reference``: torch's own operator, which :meth:`Passes.forward_otherwise` calls before the function."""
+        """``reference``: torch's own operator; :meth:`Passes.forward_with_changed_arguments` calls it first."""
         self._function = function
         self._reference = reference
 
@@ -111,7 +111,7 @@ class Passes:
             self._function(*mixed, **other_kwargs)
             return results
 
-    def forward_otherwise(self) -> None:
+    def forward_with_changed_arguments(self) -> None:
         """Call the function with another size and other scalars, and drop the results.
 
         Does nothing if an argument holds integers or booleans, or if torch's operator refuses the changed arguments.

@@ -16,7 +16,7 @@ from torchstone.judging.variant_tag import is_hidden
 from torchstone.judging.variants.memory import relaid
 from torchstone.judging.variants.pool import hidden_cases, stated_size_cases, with_other_numbers
 from torchstone.schema import Case, Given, Normal, Scalar, Sequence, Tensor, tensors_of
-from torchstone.suites.fixed_size_layouts import may_be_laid_out
+from torchstone.suites.fixed_size_layouts import mark_other_layouts
 
 SIZES = Sequence((Scalar(11), Scalar(13)))
 
@@ -77,7 +77,7 @@ def test_only_who_may_be_laid_out_otherwise_is() -> None:
     ],
 )
 def test_cases_are_marked_where_memory_is_no_part_of_what_they_mean(operator: str, jitter: bool, marked: bool) -> None:
-    assert may_be_laid_out(Case("test", operator, (), jitter=jitter)).layouts is marked
+    assert mark_other_layouts(Case("test", operator, (), jitter=jitter)).layouts is marked
 
 
 def test_large_cases_come_with_other_numbers_once() -> None:

@@ -20,7 +20,7 @@ from torchstone.calls.random_arguments import DrawnCall, batched_view
 from torchstone.calls.torch_errors import OPERATOR_ERRORS as OPERATOR_ERRORS
 from torchstone.calls.torch_errors import is_out_of_memory, operator_errors
 from torchstone.errors import TorchstoneError
-from torchstone.transfer import bring
+from torchstone.transfer import copy_to_device
 
 
 class ReferenceFailure(TorchstoneError):  # noqa: N818 - no error of ours: torch cannot do this case here.
@@ -131,7 +131,9 @@ class Evaluator:
         columns = zip(*(call.tensors for call in calls), strict=True)
         # A single call whose arguments are only read needs no copy of them.
         stack_storages = torch.stack if self.contract.mutated else stacked
-        storages = bring([stack_storages([tensor.storage for tensor in column]) for column in columns], self._device)
+        storages = copy_to_device(
+            [stack_storages([tensor.storage for tensor in column]) for column in columns], self._device
+        )
         results = self._results(storages, len(calls))
         return self._evaluations(results, storages, _slices_of_equal_shapes(results))
 
@@ -140,7 +142,7 @@ class Evaluator:
 
         None if the shapes of the results differ.
         """
-        storages = bring(storages, self._device)
+        storages = copy_to_device(storages, self._device)
         results = self._results(storages, count)
         if len(_slices_of_equal_shapes(results)) > 1:
             return None
@@ -188,7 +190,7 @@ class Evaluator:
         resolved = [[[_resolved(leaf) for leaf in row] for row in each.results] for each in found]
         not_contiguous = [leaf for rows in resolved for row in rows for leaf in row if _is_not_contiguous(leaf)]
         collected = [tensor for each in found for tensor in each.tensors.values()]
-        brought = iter(bring([*collected, *map(_memory_of, not_contiguous)], self._arithmetic_device))
+        brought = iter(copy_to_device([*collected, *map(_memory_of, not_contiguous)], self._arithmetic_device))
         tensors = [dict(zip(each.tensors, brought, strict=False)) for each in found]
         return [
             Evaluation(self._leaves_brought(rows, there, brought), there, each.shared)
@@ -224,10 +226,10 @@ class Evaluator:
     def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in the dtype of the case, made on the device: as :meth:`wide`."""
         if self._arithmetic_device != self._device:
-            storages = bring(storages, self._device)
+            storages = copy_to_device(storages, self._device)
             views = [operators.view_of(storage, self.recipes[place]) for place, storage in enumerate(storages)]
         found = self._single_call(self.case, storages, views, self._device)
-        return dict(zip(found, bring(found.values(), self._arithmetic_device), strict=True))
+        return dict(zip(found, copy_to_device(found.values(), self._arithmetic_device), strict=True))
 
     def _single_call(
         self,

@@ -32,7 +32,7 @@ from torchstone.supervisor.result_reading import Copies, HostReader, Span, Unrea
 from torchstone.supervisor.results_copied_by_worker import CopyingReader
 from torchstone.supervisor.worker_failures import BadReplyError, WorkerEndedError
 from torchstone.supervisor.worker_handle import Worker
-from torchstone.transfer import bring
+from torchstone.transfer import copy_to_device
 
 _UNAWAITED_RELEASE_BYTES = KEPT_ARENA_BYTES
 """Most bytes of buffers whose release is not awaited. A larger arena is freed after its case, so the worker must have
@@ -98,7 +98,7 @@ class BoundWorker:
     def bind(self, deadline: float) -> None:
         """Give the worker its view of the buffers, and wait until it has it."""
         self.bind_ahead(deadline)
-        self.worker.settle(deadline)
+        self.worker.await_sent(deadline)
 
     def bind_ahead(self, deadline: float) -> None:
         """Send the bind command; the worker carries it out before the next command."""
@@ -112,7 +112,7 @@ class BoundWorker:
             self.buffers.arena.device_handle,
         )
         descriptor = self.buffers.arena.descriptor if self.buffers.arena.device_handle is None else None
-        self.worker.send_ahead(command, deadline, self._take_bound, descriptor)
+        self.worker.send_without_waiting(command, deadline, self._take_bound, descriptor)
         self.is_bound = True
 
     def _take_bound(self, reply: Reply) -> None:
@@ -225,7 +225,7 @@ class BoundWorker:
             os.sched_setaffinity(0, self._judge_cores)
         self.worker.post(command, deadline)
         if self.counts_core_time:
-            self._core_time.begin(self.worker.held_threads)
+            self._core_time.begin(self.worker.frozen_threads)
         began = time.perf_counter_ns()
         self.worker.thaw()
         deadline += 0.0 if meanwhile is None else meanwhile.do()
@@ -235,7 +235,7 @@ class BoundWorker:
             self.worker.freeze()
             elapsed_ns = time.perf_counter_ns() - began
             if self.counts_core_time:
-                elapsed_ns = self._core_time.of_block(elapsed_ns, self.worker.held_threads)
+                elapsed_ns = self._core_time.of_block(elapsed_ns, self.worker.frozen_threads)
         if isinstance(reply, Failed):
             raise CandidateFailedError(reply)
         if not isinstance(reply, Done):
@@ -257,7 +257,7 @@ class BoundWorker:
         if not isinstance(self._reader, HostReader):
             return 0
         try:
-            return self._reader.complete_ns(spans)
+            return self._reader.allocate_pages_ns(spans)
         except UnreadableError as error:
             self.worker.check_alive()
             raise BadReplyError(f"a result in memory that cannot be had: {error}") from error
@@ -270,7 +270,7 @@ class BoundWorker:
             return block
         read = self._read(block.spans, done) if block.spans else Copies((), (), ())
         if self.buffers.is_elsewhere:
-            block.arena, *pieces = bring([block.arena, *read.pieces], self.arithmetic_device)
+            block.arena, *pieces = copy_to_device([block.arena, *read.pieces], self.arithmetic_device)
             read = read.in_pieces(pieces)
         else:
             block.arena = block.arena.clone()
@@ -375,10 +375,10 @@ class BoundWorker:
         self.finish_device_work()  # it may use results that the worker frees now
         self._retained.check(self._reader, self.buffers.garbage)
         self._retained = RetainedResults()
-        self.worker.send_ahead(Release(secrets.token_hex(8)), deadline, _take_released)
+        self.worker.send_without_waiting(Release(secrets.token_hex(8)), deadline, _take_released)
         if self.sets * self.layout.footprint_bytes > _UNAWAITED_RELEASE_BYTES:  # small ones: before its next command
-            self.worker.settle(deadline)
-        self._reader.let_go()
+            self.worker.await_sent(deadline)
+        self._reader.end_case()
         self._overwritten = None
         self.is_bound = False
 

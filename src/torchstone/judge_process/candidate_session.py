@@ -57,7 +57,7 @@ from torchstone.judging import (
 from torchstone.protocol.commands import PASSES_APART, Load
 from torchstone.protocol.replies import Failed
 from torchstone.supervisor.pausable_worker import PausableWorker
-from torchstone.supervisor.worker_failures import OverranError
+from torchstone.supervisor.worker_failures import WorkerTimeoutError
 from torchstone.supervisor.worker_pool import DeviceNotOpenedError
 
 _MOST_WEAR_BLOCK_CALLS = 8
@@ -136,7 +136,7 @@ class CandidateSession:
         """Open the device after loading: a candidate that does not load needs none. Raises DeviceLostError."""
         try:
             self.room.pool.open_device(worker)
-        except (DeviceNotOpenedError, OverranError) as error:
+        except (DeviceNotOpenedError, WorkerTimeoutError) as error:
             raise DeviceLostError(f"a worker could not open the device: {error}") from error
         worker.freeze()
 

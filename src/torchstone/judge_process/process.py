@@ -212,7 +212,7 @@ def _open_resources(
     probe = DeviceProbe(settings.device_type, settings.device_name, cores)
     ledger = _ledger_of(settings, device)
     room = JudgeResources(pool, lane, device, settings.threads, probe, ceilings, settings.places, ledger)
-    model_operators.run_elsewhere(room.models)
+    model_operators.set_model_host(room.models)
     pool.refill()
     if settings.places > 1:
         pool.settle()

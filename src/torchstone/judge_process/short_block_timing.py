@@ -224,7 +224,7 @@ class ShortBlockTiming:
         """Run all blocks. Returns them, and how many calls a block has."""
         bounds = self.bound, self.other, self._shim_worker
         # One clock for all. Core time needs single threads: others may work while the first one waits.
-        single = all(each.worker.held_threads == 1 for each in bounds)
+        single = all(each.worker.frozen_threads == 1 for each in bounds)
         with timed(bounds, self._session.job.cache, by_core_time=single):
             return self._blocks()
 

@@ -78,7 +78,7 @@ class StageClock:
                 return action(began + self._left_seconds)
             finally:
                 self._left_seconds -= time.monotonic() - began
-        with worker.giving_way(lambda: self._pause_for_measurement(worker)) as pauses:
+        with worker.polling(lambda: self._pause_for_measurement(worker)) as pauses:
             try:
                 return action(began + self._left_seconds)
             finally:

@@ -60,7 +60,7 @@ GIVEN_VALUES = "values that are always the same are known beforehand"
 ONE_ELEMENT = "one element is its own mean, may be its input, and is met by chance"
 NO_ELEMENT = "there is no element to be wrong: structure, dtype and shape are what is judged"
 CONSTANT = "the result, or a part of it, does not depend on the values of the arguments"
-EVEN = "all elements of a result are equal, so that their mean is right"
+UNIFORM = "all elements of a result are equal, so that their mean is right"
 COPY = "the right answer is a copy of an argument"
 FEW = "so few elements are met by chance"
 UNDEFINED = "its values are nobody's promise: structure, dtype and shape are what is judged"
@@ -383,7 +383,7 @@ _EXCUSES: Mapping[str, Callable[[schema.Case, Sequence[_Draw]], bool]] = {
     FEW: _has_few_elements,
     GIVEN_VALUES: _has_only_fixed_values,
     CONSTANT: _is_constant,
-    EVEN: _is_uniform,
+    UNIFORM: _is_uniform,
     COPY: _is_copied,
 }
 

@@ -17,7 +17,7 @@ _UNCACHED_WORKING_SET_BYTES = 1 << 62
 """Working set larger than any that is measured. Caches are cold, so the ceiling for the largest one applies."""
 
 
-class Light:
+class SpeedLimits:
     """The measured ceilings of a device, as limits of calls that move given numbers of bytes."""
 
     def __init__(self, device: torch.device, name: str, threads: int, folder: str | None) -> None:

@@ -51,7 +51,7 @@ from torchstone.worker.result_copying import ResultCopier
 def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: int, log: int) -> NoReturn:
     """Enter the sandbox, open the device, and answer commands until the judge closes the socket. Exits the process."""
     redirect_output(log)
-    sandbox.close_doors(cell, readable)
+    sandbox.restrict_process(cell, readable)
     scratch = Path(cell.scratch)
     move_caches(scratch, cell.policy.device_type)
     torch.set_num_threads(cell.policy.threads)
