@@ -144,11 +144,11 @@ def opened(device_type: str) -> Iterator[JudgeResources]:
     workers.start()
     device = CPU if device_type == "cpu" else torch.device("cuda", 0)
     ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
-    room = JudgeResources(workers, MeasuringLane(device_type), device, 1, DeviceProbe(device_type), ceilings)
+    resources = JudgeResources(workers, MeasuringLane(device_type), device, 1, DeviceProbe(device_type), ceilings)
     try:
-        yield room
+        yield resources
     finally:
-        room.close()
+        resources.close()
 
 
 @contextlib.contextmanager
@@ -198,19 +198,21 @@ def _kind_name(kind: sizes.Kind) -> str:
     return f"variant {kind.__name__.strip('_')}"
 
 
-def time_checks(room: JudgeResources, cases: Sequence[schema.Case], effort: schema.Effort) -> dict[str, list[float]]:
+def time_checks(
+    resources: JudgeResources, cases: Sequence[schema.Case], effort: schema.Effort
+) -> dict[str, list[float]]:
     """Milliseconds of the stage ``check`` and of the whole job, and the uses of each check in it."""
     uses: Counter[str] = Counter()
     spent: Counter[str] = Counter()
     found: dict[str, list[float]] = defaultdict(list)
-    clock = Clock(room.device)
+    clock = Clock(resources.device)
     for case in cases:
         native = schema.Implementation(
             "aten", case.operator, schema.ImportPath("torch", f"ops.{case.operator}"), "aten"
         )
         with counted(uses, spent, clock):
             began = clock.now()
-            record = judge(schema.Job(case, native, effort=effort, measured=False), room, "benchmark", "", "best")
+            record = judge(schema.Job(case, native, effort=effort, measured=False), resources, "benchmark", "", "best")
         if isinstance(record.verdict, schema.Agrees):
             found["job"].append((clock.now() - began) * 1e3)
             found[f"check {case.operator} {case.key}"] = [record.stage_seconds["check"] * 1e3]
@@ -250,7 +252,7 @@ def _agrees(reference: Reference, calls: Sequence[DrawnCall]) -> None:
 def _planted(reference: Reference, plan: Plan) -> None:
     seed = secrets.randbits(63)
     if plan.makes_own_call:
-        TinyCall(reference, seed).answered()
+        TinyCall(reference, seed).expected_results()
     else:
         _agrees(reference, [plan.plant(draw_call(reference.case, seed, reference.device))])
 
@@ -267,14 +269,14 @@ def _judged_variant(make: Callable[[random.Random], list[schema.Case]], usual: E
 def print_costs(source: str | None, device_type: str, effort: schema.Effort) -> None:
     """A table of what a job meets, and what it takes."""
     cases = timed_cases(source)
-    with opened(device_type) as room:
-        time_checks(room, cases[:4], effort)  # what is done once per process
-        found = time_checks(room, cases, effort)
+    with opened(device_type) as resources:
+        time_checks(resources, cases[:4], effort)  # what is done once per process
+        found = time_checks(resources, cases, effort)
         uses_ms: dict[str, list[float]] = defaultdict(list)
         for case in cases:
-            for name, took in cost_of_uses(case, room.device):
+            for name, took in cost_of_uses(case, resources.device):
                 uses_ms[name].append(took)
-        draws = time_checks(room, _random_cases(), effort)
+        draws = time_checks(resources, _random_cases(), effort)
     whole = _print_totals(found, effort)
     print(
         "| check | cases | ms a use | uses a job | ms a job | share of a check |\n| --- | --- | --- | --- | --- | --- |"
@@ -393,9 +395,9 @@ def _finds(plan: Plan, reference: Reference, candidate: Candidate) -> bool:
     found = 0
     for seed in range(_SEEDS):
         if plan.makes_own_call:
-            expected = TinyCall(reference, seed).answered()
+            expected = TinyCall(reference, seed).expected_results()
         else:
-            expected = planting._answered(reference, [plan.plant(draw_call(reference.case, seed, CPU))])
+            expected = planting._expected_results(reference, [plan.plant(draw_call(reference.case, seed, CPU))])
         found += candidate.is_caught(expected)
     return found >= _FINDS
 

@@ -99,7 +99,7 @@ def digests(case: schema.Case, seed: int) -> Mapping[str, str]:
         "drawn": _digest(map(_bits, draw_calls(case, seed, 2, _CPU))),
         "planted": _digest(_planted(case, seed, names)),
         "scheduled": _digest([*map(_bits, planting.calls), *scheduled]),
-        "excused": _digest(map(_excuses, planting.answered()[:_MOST_EXCUSED])),
+        "excused": _digest(map(_excuses, planting.expected_results()[:_MOST_EXCUSED])),
         "variants": _digest(map(msgspec.json.encode, [*variants, *_of_stated_size(case, random.Random(seed))])),
         "bounds": _digest(_bounds(usual)),
     }

@@ -29,7 +29,7 @@ from torchstone.judging import (
     Reference,
     ReferenceFailure,
     Work,
-    calls_to_tell,
+    calls_needed_against_guessing,
     draw_call,
     preparable_share,
     work_of,
@@ -109,7 +109,7 @@ class JudgeResources:
         """Keys of candidates that have had a job here, in which results of earlier blocks may have been kept."""
         self.variants_passed: Counter[tuple[str, bool]] = Counter()
         """How many hidden variants a candidate has passed, by its key and by whether a tensor had several elements."""
-        self._calls_to_tell: dict[str, int] = {}
+        self._calls_needed_against_guessing: dict[str, int] = {}
         self.reference_call_ns: dict[str, int] = {}
         """About how long a call of the reference takes, by case and way of calling: decides the length of blocks."""
         self.failed_loads = RememberedLoadFailures()
@@ -290,12 +290,12 @@ class JudgeResources:
         if reached is not None and reached.reference_percent > _DOUBTFUL_PERCENT:
             self._ceilings.doubt()
 
-    def calls_to_tell(self, expected: Expected) -> int:
+    def calls_needed_against_guessing(self, expected: Expected) -> int:
         """How many calls of a case must be checked so that a guess does not pass. Determined once per case."""
         key = schema.content_key(expected.call.case)
-        if key not in self._calls_to_tell:
-            self._calls_to_tell[key] = calls_to_tell(expected)
-        return self._calls_to_tell[key]
+        if key not in self._calls_needed_against_guessing:
+            self._calls_needed_against_guessing[key] = calls_needed_against_guessing(expected)
+        return self._calls_needed_against_guessing[key]
 
     def has_loaded(self, implementation: schema.Implementation) -> bool:
         """Whether the present worker can serve this candidate: it has it loaded, or others of its package."""
@@ -315,7 +315,7 @@ class JudgeResources:
         self.pool.refill()
         return worker, True
 
-    def looks_at_kept_results(self, key: str) -> bool:
+    def keeps_results_in_job(self, key: str) -> bool:
         """Whether a job keeps results of earlier blocks: the candidate's first job here, and some later ones.
 
         That is enough, because how results are allocated is a property of the candidate, not of the case.

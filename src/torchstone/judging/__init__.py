@@ -8,7 +8,7 @@ from torchstone.calls.reference_calls import ReferenceFailure, ResultPosition
 from torchstone.calls.resizing import strides_like
 from torchstone.judging.arithmetic_device import arithmetic_device_of
 from torchstone.judging.call_batch import Series, UncapturableError
-from torchstone.judging.calls_against_guessing import calls_to_tell
+from torchstone.judging.calls_against_guessing import calls_needed_against_guessing
 from torchstone.judging.compare.agreement import compare, compare_many
 from torchstone.judging.comparison_result import Agreement, Mismatch, worst_of
 from torchstone.judging.effort_budget import BUDGETS
@@ -50,7 +50,7 @@ __all__ = [
     "agrees_with_itself",
     "arithmetic_device_of",
     "batched_view",
-    "calls_to_tell",
+    "calls_needed_against_guessing",
     "compare",
     "compare_many",
     "draw_call",

@@ -51,7 +51,7 @@ def planted_calls(usual: Expected, seed: int, *, non_finite: bool = False) -> li
     """
     planting = Planting(usual.batch.reference, usual, seed, non_finite=non_finite)
     usual.batch.reference.foresee(planting.calls)
-    return planting.answered()
+    return planting.expected_results()
 
 
 class Planting:
@@ -80,9 +80,11 @@ class Planting:
         """The calls that torch has to evaluate."""
         return [*self._planted, *(call for tiny in self._tiny for call in tiny.calls)]
 
-    def answered(self) -> list[Expected]:
+    def expected_results(self) -> list[Expected]:
         """The calls that torch accepts, with their expected results."""
-        return _answered(self._reference, self._planted) + [each for tiny in self._tiny for each in tiny.answered()]
+        return _expected_results(self._reference, self._planted) + [
+            each for tiny in self._tiny for each in tiny.expected_results()
+        ]
 
 
 def _chosen(reference: Reference, like: Expected, seed: int, non_finite: bool) -> list[Plan]:
@@ -120,13 +122,13 @@ def plant_some(calls: Sequence[DrawnCall], plans: Sequence[Plan]) -> list[DrawnC
     return found
 
 
-def _answered(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected]:
+def _expected_results(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected]:
     """The expected results of these calls, without the calls that torch refuses."""
     try:
         found = reference.expect_many(calls)
         return [replace(each, with_bounds=_is_compared_in_full(each.call)) for each in found]
     except ReferenceFailure:
-        return [found for call in calls for found in _answered(reference, [call])] if len(calls) > 1 else []
+        return [found for call in calls for found in _expected_results(reference, [call])] if len(calls) > 1 else []
 
 
 def _is_compared_in_full(call: DrawnCall) -> bool:

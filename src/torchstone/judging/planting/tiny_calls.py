@@ -45,7 +45,7 @@ class TinyCall:
         self.calls = [] if case == reference.case else [tiny, _on_usual_scale(tiny, exponent)]
         """The tiny call, and a call with the same values times 2**k. Empty if no argument can be scaled."""
 
-    def answered(self) -> list[Expected]:
+    def expected_results(self) -> list[Expected]:
         """The tiny call with its expected result, if torch's results scale; else nothing."""
         if not self.calls:
             return []
