@@ -244,7 +244,7 @@ def speedups() -> str:
             ("CPU: with a wider interval the case is `unresolved`", f"±{_percent(short_blocks.MOST_HALF_WIDTH)}"),
             (
                 "with an interval that contains 1, a ratio as far from 1 as this is `unresolved`",
-                f"{speedup.FAR:g}",
+                f"{speedup.FAR_RATIO:g}",
             ),
             (
                 "CPU: pairs go on if the interval excludes 1 and the ratio is within a factor of",

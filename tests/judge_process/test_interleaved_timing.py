@@ -50,7 +50,7 @@ class Resources:
     def preparable_share(self, reference: Any) -> float:
         return 0.0
 
-    def doubt_ceilings(self, measurement: schema.Measurement) -> None: ...
+    def discard_exceeded_ceilings(self, measurement: schema.Measurement) -> None: ...
 
 
 def held(resources: Resources, blocks: list[schema.Block]) -> schema.Measurement:

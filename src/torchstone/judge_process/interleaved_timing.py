@@ -123,7 +123,7 @@ def _run_and_examine(
         measurement = _measurement(session, timing, work, blocks, long_calls, began, before)
         peak_bytes_per_second = resources.peak_bytes_per_second
     _examine(session, measurement, timing, peak_bytes_per_second)
-    resources.doubt_ceilings(measurement)
+    resources.discard_exceeded_ceilings(measurement)
     return measurement
 
 

@@ -91,7 +91,7 @@ def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: in
             parties = own_parties(BurstDraws(FreshCalls(session, reference)), reference_worker, shim_worker)
             with timed((reference_worker, shim_worker), job.cache, by_core_time=True):
                 most = most_calls(reference_worker, job.cache)
-                with alone.held():
+                with alone.acquire():
                     reference_ns = known_reference_ns(session, reference.case, parties, most)
                 calls = short_block_experiment.calls_of_reference(most, plan, reference_ns)
                 blocks = short_block_experiment.some_pairs(parties, calls, _pairs_alone(plan), order, 0, alone)

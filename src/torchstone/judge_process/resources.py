@@ -257,7 +257,7 @@ class JudgeResources:
 
     def know_ceilings(self, work: Work) -> None:
         """Measure missing ceilings of the device. No candidate may be loaded: on a GPU its work may not pause."""
-        if self._ceilings.knows(work.dtype):
+        if self._ceilings.is_measured(work.dtype):
             return
         if self.device.type == "cuda":
             self.dismiss_candidate()
@@ -267,7 +267,7 @@ class JudgeResources:
 
     def speed_of_light(self, work: Work, calls: int, cache: schema.Cache) -> schema.SpeedOfLight | None:
         """The device's limit for one of this many calls in a row, each on its own memory; None: not known."""
-        if not self._ceilings.knows(work.dtype):
+        if not self._ceilings.is_measured(work.dtype):
             return None
         ceilings = self._ceilings.get(work.dtype)
         moved = work.read_bytes, work.written_bytes
@@ -284,11 +284,11 @@ class JudgeResources:
             measured_unix_ns=ceilings.measured_unix_ns,
         )
 
-    def doubt_ceilings(self, measurement: schema.Measurement) -> None:
+    def discard_exceeded_ceilings(self, measurement: schema.Measurement) -> None:
         """Discard ceilings that are too low: the reference, which no candidate can change, clearly exceeds them."""
         reached = timing(measurement).attainment
         if reached is not None and reached.reference_percent > _DOUBTFUL_PERCENT:
-            self._ceilings.doubt()
+            self._ceilings.request_new_measurement()
 
     def calls_needed_against_guessing(self, expected: Expected) -> int:
         """How many calls of a case must be checked so that a guess does not pass. Determined once per case."""

@@ -158,9 +158,9 @@ def most_calls(bound: BoundWorker, cache: schema.Cache) -> int:
     return bound.sets if cache == "cold" else min(bound.sets, max(1, WARM_BYTES // bound.layout.footprint_bytes))
 
 
-def alone_in(lane: MeasuringLane) -> short_block_experiment.Alone:
+def alone_in(lane: MeasuringLane) -> short_block_experiment.ExclusiveUse:
     """Gives each burst the lane alone. The time of waiting for it does not count in a measurement's budget."""
-    return short_block_experiment.Alone(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
+    return short_block_experiment.ExclusiveUse(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
 
 
 def own_parties(burst: BurstDraws, reference_worker: BoundWorker, shim_worker: BoundWorker) -> ShortBlockParties:
@@ -234,7 +234,7 @@ class ShortBlockTiming:
             [each.worker.pid for each in (self.bound, self.reference_worker, self._shim_worker)],
         )
         alone = alone_in(self._session.resources.lane)
-        with alone.held():
+        with alone.acquire():
             calls = self._calls_in_block()
         inspections = Inspections(
             -(-self._plan.pairs // short_block_experiment.PAIRS_IN_BURST), self._candidate.inspection
@@ -248,10 +248,10 @@ class ShortBlockTiming:
             blocks += self._repeated_blocks(alone, 1 + max(block.round for block in blocks))
         return blocks, calls
 
-    def _repeated_blocks(self, alone: short_block_experiment.Alone, first: int) -> list[schema.Block]:
+    def _repeated_blocks(self, alone: short_block_experiment.ExclusiveUse, first: int) -> list[schema.Block]:
         """Blocks that show how long a call of the reference takes on warm caches, when it is made again and again."""
         known_ns = known_reference_ns(self._session, self.reference.case, self._parties, 1)
-        with alone.held():
+        with alone.acquire():
             return repeated_pairs(self._reference_blocks.repeat, known_ns, first)
 
     def _calls_in_block(self) -> int:
@@ -260,7 +260,7 @@ class ShortBlockTiming:
         reference_ns = known_reference_ns(self._session, self.reference.case, self._parties, most)
         return short_block_experiment.calls_in_block(self._parties, most, self._plan, reference_ns)
 
-    def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_experiment.Alone) -> None:
+    def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_experiment.ExclusiveUse) -> None:
         """Add pairs of chained calls, each of which waits for the one before, or of single calls."""
         draws = self._draws
         parties: Mapping[schema.Party, Contestant] = {
@@ -277,7 +277,7 @@ class ShortBlockTiming:
         else:
             calls = 1
         with suppress(UncapturableError):  # then it stays unconfirmed
-            with alone.held():
+            with alone.acquire():
                 for contestant in parties.values():
                     contestant.run(calls)
             short_block_experiment.short_confirmations(

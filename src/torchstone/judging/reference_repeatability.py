@@ -18,7 +18,7 @@ from torchstone import operators, schema
 from torchstone.calls.random_arguments import DrawnTensor
 from torchstone.calls.reference_calls import ReferenceFailure
 from torchstone.judging.compare.agreement import compare
-from torchstone.judging.compare.reference_trust import has_shapes_of_parts, stands_by
+from torchstone.judging.compare.reference_trust import decomposition_has_same_shapes, stands_by
 from torchstone.judging.comparison_result import Mismatch
 from torchstone.judging.reference.case_reference import Reference
 from torchstone.judging.reference.expected import Expected, ExpectedOutput
@@ -92,7 +92,7 @@ def agrees_about_nothing(expected: Expected) -> bool:
     empty = any(0 in recipe.shape for recipe in schema.tensors_of(expected.call.case))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "degrees of freedom <= 0"
-        return not empty or (has_shapes_of_parts(expected) and stands_by(expected))
+        return not empty or (decomposition_has_same_shapes(expected) and stands_by(expected))
 
 
 def _with_recipe(drawn: DrawnTensor, recipe: schema.Tensor) -> DrawnTensor:

@@ -89,7 +89,7 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
     }
 
 
-def has_shapes_of_parts(expected: Expected) -> bool:
+def decomposition_has_same_shapes(expected: Expected) -> bool:
     """Whether torch's decomposition of the operator gives results of the same shapes; True if there is none."""
     outputs = _decomposed(expected)
     return all(
