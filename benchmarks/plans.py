@@ -50,7 +50,7 @@ from torchstone.judging.stochastic import dependence, distribution, repeated_arg
 from torchstone.judging.stochastic.value_rates import Rates
 from torchstone.judging.variants import pool, sizes
 from torchstone.judging.variants.expanded_memory import expanded
-from torchstone.judging.variants.gradient_variants import otherwise_differentiated
+from torchstone.judging.variants.gradient_variants import with_varied_cotangents
 from torchstone.judging.variants.scalars import rescalings
 from torchstone.judging.variants.unequal_sizes import more_and_fewer_keys
 from torchstone.judging.variants.validity import is_valid
@@ -82,14 +82,14 @@ _FAMILIES = frozenset({18, 42, 44, 45, 46, 47, 52})
 """Of the corpus: reused draws, quick ways for large shapes, constants, precision, work left out, other inputs …"""
 PLAIN = "plain calls"
 _RANDOM_CHECKS: dict[str, tuple[Any, str]] = {
-    "distribution": (distribution, "misfit"),
-    "value rates": (Rates, "misfit"),
-    "dependence": (dependence.Dependence, "misfit"),
-    "relations": (result_relations.Relations, "misfit"),
-    "repeated arguments": (repeated_arguments.Repeats, "misfit"),
-    "reused: likeness": (reused_draws._Likeness, "misfit"),
-    "reused: neighbours": (reused_draws._Neighbours, "misfit"),
-    "reused: values": (reused_draws._Values, "misfit"),
+    "distribution": (distribution, "mismatch_text"),
+    "value rates": (Rates, "mismatch_text"),
+    "dependence": (dependence.Dependence, "mismatch_text"),
+    "relations": (result_relations.Relations, "mismatch_text"),
+    "repeated arguments": (repeated_arguments.Repeats, "mismatch_text"),
+    "reused: likeness": (reused_draws._Likeness, "mismatch_text"),
+    "reused: neighbours": (reused_draws._Neighbours, "mismatch_text"),
+    "reused: values": (reused_draws._Values, "mismatch_text"),
 }
 """Checks of random operators, by where they are."""
 
@@ -154,7 +154,7 @@ def opened(device_type: str) -> Iterator[JudgeResources]:
 @contextlib.contextmanager
 def counted(uses: Counter[str], spent: Counter[str], clock: Clock) -> Iterator[None]:
     """How often jobs meet each plan and kind of variant; how long all variants take, and each check of random draws."""
-    schedule, one = planting.schedule, pool.VariantPool._one
+    schedule, one = planting.schedule, pool.VariantPool._variant_of_kind
 
     def timed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **named: Any) -> Any:
@@ -179,7 +179,7 @@ def counted(uses: Counter[str], spent: Counter[str], clock: Clock) -> Iterator[N
 
     patches: list[tuple[Any, str, Any]] = [
         (planting, "schedule", chosen),
-        (pool.VariantPool, "_one", variant),
+        (pool.VariantPool, "_variant_of_kind", variant),
         (
             variant_checks.HiddenVariants,
             "_evaluate",
@@ -332,7 +332,7 @@ def variant_makers(case: schema.Case) -> dict[str, Callable[[random.Random], lis
     makers["other numbers"] = lambda random_: _valid(rescalings(case, random_, boldly=True), random_)
     makers["expanded"] = lambda random_: _valid([each for each in (expanded(case, random_),) if each], random_)
     if schema.is_gradient(case.operator):
-        makers["cotangents"] = lambda random_: _valid([otherwise_differentiated(case, random_, frozen=True)], random_)
+        makers["cotangents"] = lambda random_: _valid([with_varied_cotangents(case, random_, frozen=True)], random_)
     makers["causal keys"] = lambda random_: _valid(more_and_fewer_keys(case, random_), random_)
     makers["stated magnitude"] = lambda random_: [
         way for ways in pool.stated_size_cases(case, random_) for way in _valid(ways, random_)
@@ -442,7 +442,7 @@ def _caught_by_random_checks(reference: Reference, candidate: Candidate) -> set[
         for block in range(_RANDOM_BLOCKS):
             calls = draw_calls(reference.case, block, 4, CPU)
             assert reference.random_results is not None
-            expected = reference.expect_many(reference.random_results.with_repeats(calls), with_bounds=True)
+            expected = reference.expect_many(reference.random_results.with_inserted_repeats(calls), with_bounds=True)
             if candidate.is_caught(expected):
                 found.add("random others")
             planted = planting.planted_calls(expected[0], block)

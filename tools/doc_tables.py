@@ -141,7 +141,7 @@ def planted_counts() -> str:
     def row(name: str, shown: Callable[[CheckBudget], object]) -> tuple[str, ...]:
         return (name, *(str(shown(BUDGETS[effort])) for effort in EFFORTS))
 
-    small, medium, large = schedule._FEW_ELEMENTS, *(most for most, _ in BUDGETS["normal"].plans_of_large)
+    small, medium, large = schedule._SMALL_CASE_ELEMENTS, *(most for most, _ in BUDGETS["normal"].plans_of_large)
     rows = [
         row(
             f"stated case, up to {_power(small)} elements, plans for stated cases and large variants included",
@@ -152,7 +152,7 @@ def planted_counts() -> str:
         row("larger stated case", lambda budget: budget.plans_of_largest),
         row("hidden variant, one of these at random", lambda budget: ", ".join(map(str, budget.plans_of_variant))),
         row(
-            f"hidden variant of {_power(schedule._OF_SEVERAL_BLOCKS)} elements or more, besides plans for these",
+            f"hidden variant of {_power(schedule._LARGE_VARIANT_ELEMENTS)} elements or more, besides plans for these",
             lambda budget: budget.plans_of_large_variant,
         ),
     ]

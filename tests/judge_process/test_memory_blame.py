@@ -118,7 +118,7 @@ def test_float64_bounds_are_not_given_up_for_a_lack_of_memory_that_is_not_excuse
     def lacking(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError(LACKING)
 
-    monkeypatch.setattr(Evaluator, "wide", lacking)
+    monkeypatch.setattr(Evaluator, "float64_call", lacking)
     reference = Reference(CASE, torch.device("cpu"))
     expected = reference.expect(draw_call(CASE, 0, torch.device("cpu")))
     with excusing_shortage_if(lambda: False), pytest.raises(torch.OutOfMemoryError):

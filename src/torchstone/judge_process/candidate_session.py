@@ -43,15 +43,15 @@ from torchstone.judging import (
     Reference,
     ReferenceFailure,
     Series,
-    agrees_about_nothing,
-    agrees_on_plain_memory,
+    agrees_on_contiguous_memory,
+    agrees_on_empty_arguments,
     agrees_with_itself,
     arithmetic_device_of,
     compare_many,
+    declares_nondeterminism,
     draw_calls,
     is_hidden,
     planted_calls,
-    says_it_races,
     worst_of,
 )
 from torchstone.protocol.commands import PASSES_APART, Load
@@ -193,7 +193,7 @@ class CandidateSession:
         else:
             most = most_planted if bounded else None
             planting = Planting(reference, like, seed, non_finite=non_finite, most=most)
-            reference.foresee([*calls, *planting.calls])
+            reference.precompute([*calls, *planting.calls])
             expected = reference.expect_many(calls, with_bounds=True)
             planted = planting.expected_results()
         in_full = [] if bounded else expected[:1]
@@ -328,10 +328,11 @@ class CandidateSession:
         """
         case, places = failed.call.case, (bound.device, bound.arithmetic_device)
         repeats = not bound.on_device or (
-            agrees_with_itself(failed, *places) and not (_is_slight(errors) and says_it_races(failed, *places))
+            agrees_with_itself(failed, *places)
+            and not (_is_slight(errors) and declares_nondeterminism(failed, *places))
         )
         if is_hidden(case):
-            return repeats and agrees_about_nothing(failed) and agrees_on_plain_memory(failed, *places)
+            return repeats and agrees_on_empty_arguments(failed) and agrees_on_contiguous_memory(failed, *places)
         if not repeats:
             raise ReferenceFailure(f"{case.operator} in torch: gives other results for the same arguments")
         return True
@@ -388,7 +389,7 @@ def _no_calls() -> Sequence[DrawnCall]:
 
 def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]:
     calls = draw_calls(reference.case, seed, count, reference.device)
-    return calls if reference.random_results is None else reference.random_results.with_repeats(calls)
+    return calls if reference.random_results is None else reference.random_results.with_inserted_repeats(calls)
 
 
 def _is_slight(errors: schema.ErrorStatistics) -> bool:

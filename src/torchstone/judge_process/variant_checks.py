@@ -23,7 +23,7 @@ from torchstone.judging import (
     Reference,
     ReferenceFailure,
     arithmetic_device_of,
-    has_the_kinds_of,
+    has_result_dtypes_of,
     hidden_cases,
     stated_size_cases,
     with_other_numbers,
@@ -116,7 +116,7 @@ class HiddenVariants:
             expected = session.draw_with_planted(reference, calls, stated, bounded=bounded, most_planted=0)
         except (ReferenceFailure, UsageError):
             return None
-        return _EvaluatedVariant(case, expected) if has_the_kinds_of(expected[0], self._layout.outputs) else None
+        return _EvaluatedVariant(case, expected) if has_result_dtypes_of(expected[0], self._layout.outputs) else None
 
     def _passes(self, evaluated: _EvaluatedVariant | None, meanwhile: OverlappedWork | None = None) -> bool:
         """Whether the candidate passes. False: torch has no answer to compare with. Raises VerdictError if it fails."""

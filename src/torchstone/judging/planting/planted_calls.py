@@ -50,7 +50,7 @@ def planted_calls(usual: Expected, seed: int, *, non_finite: bool = False) -> li
     pointwise.
     """
     planting = Planting(usual.batch.reference, usual, seed, non_finite=non_finite)
-    usual.batch.reference.foresee(planting.calls)
+    usual.batch.reference.precompute(planting.calls)
     return planting.expected_results()
 
 
@@ -91,7 +91,7 @@ def _chosen(reference: Reference, like: Expected, seed: int, non_finite: bool) -
     if reference.undefined:
         return []
     facts = facts_of(reference.case, like)
-    plans = [plan for plan in PLANS.applying(facts) if reference.runs_on_host or plan.survives(facts)]
+    plans = [plan for plan in PLANS.applying(facts) if reference.runs_on_host or plan.is_safe_on_gpu(facts)]
     chosen = schedule(facts, plans, seed, BUDGETS[reference.effort]) + (PLANS.on_request(facts) if non_finite else [])
     for_random = PLANS.for_random_results(facts)
     if (chosen or for_random) and reference.random_results is not None and not draws_nothing(like):
@@ -107,7 +107,7 @@ def plans_among_timed(usual: Expected, seed: int) -> list[Plan]:
     facts = facts_of(usual.call.case, usual)
     taken = [plan_of(expected.call) for expected in planted_calls(usual, seed)]
     on_host = usual.batch.reference.runs_on_host
-    return [plan for plan in taken if plan is not None and plan.among_timed(facts, on_host)]
+    return [plan for plan in taken if plan is not None and plan.allowed_in_timed_blocks(facts, on_host)]
 
 
 def plant_some(calls: Sequence[DrawnCall], plans: Sequence[Plan]) -> list[DrawnCall]:
@@ -160,7 +160,7 @@ def _passes_trial(reference: Reference, plan: Plan, call: DrawnCall) -> bool:
         return True
     if _elements(call.case) > _MOST_TRIAL_ELEMENTS:
         return False
-    evaluator, other = Evaluator(call.case, _HOST), plan.same_as(call)
+    evaluator, other = Evaluator(call.case, _HOST), plan.equivalent_storages(call)
     try:
         found = evaluator.native_on(_on_host([tensor.storage for tensor in call.tensors]), 1)
         required = found if other is None else evaluator.native_on(_on_host(other), 1)
