@@ -467,8 +467,8 @@ def test_a_call_that_torch_does_not_stand_by_excuses_no_other(
     wanted = case("aten.exp.default", tensor(40))
     calls = [plant(call, "hundreds") for call in draw_calls(wanted, 3, 2, CPU)]
     expected = Reference(wanted, CPU).expect_many(calls)
-    monkeypatch.setattr(agreement, "stands_by", lambda each: each.call.index != open_call)
-    monkeypatch.setattr(agreement, "where_it_stands", lambda *_: None)
+    monkeypatch.setattr(agreement, "reference_is_consistent", lambda each: each.call.index != open_call)
+    monkeypatch.setattr(agreement, "with_reference_where_inconsistent", lambda *_: None)
     outputs = [[each.outputs[0].native * 1.5] for each in expected]
     found = compare_many(expected, outputs, [storages_of(call) for call in calls])
     assert isinstance(found, Mismatch)

@@ -51,7 +51,7 @@ def outputs_of(series: Series) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     for call in series.calls():
         storages = [tensor.storage.clone() for tensor in call.tensors]
         views = [s.as_strided(t.view.shape, t.view.stride()) for s, t in zip(storages, call.tensors, strict=True)]
-        results.append(series.reference.evaluator.on(views, series.reference.case))
+        results.append(series.reference.evaluator.call_on_arithmetic_device(views, series.reference.case))
         after.append(storages)
     stacked = [torch.stack([result[leaf] for result in results]) for leaf in range(len(results[0]))]
     return stacked, [torch.stack(list(column)) for column in zip(*after, strict=True)]

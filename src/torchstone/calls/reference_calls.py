@@ -96,7 +96,7 @@ class Evaluator:
         self._device = device
         self._arithmetic_device = device if arithmetic_device is None else arithmetic_device
         self._float64_case = _with_float64_dtypes(case)
-        self.foreseen = PrecomputedResults()
+        self.precomputed = PrecomputedResults()
 
     @property
     def device(self) -> torch.device:
@@ -119,13 +119,13 @@ class Evaluator:
 
     def natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
         """As :meth:`native`, in several parts if the shapes of the results differ from call to call."""
-        found = self.foreseen.take(calls)
+        found = self.precomputed.take(calls)
         return self._natives(calls) if found is None else found
 
-    def foresee(self, calls: Sequence[DrawnCall]) -> None:
+    def precompute(self, calls: Sequence[DrawnCall]) -> None:
         """Evaluate the calls together and keep the results for later. If torch refuses one call, none is kept."""
         with contextlib.suppress(ReferenceFailure):
-            self.foreseen.keep(calls, self._natives(calls))
+            self.precomputed.keep(calls, self._natives(calls))
 
     def _natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
         columns = zip(*(call.tensors for call in calls), strict=True)
@@ -215,7 +215,7 @@ class Evaluator:
             return next(memories).as_strided(leaf.shape, leaf.stride(), 0)
         return leaf if brought is None else brought[call]
 
-    def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
+    def float64_call(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in float64, made on the arithmetic device: the returned tensors and the written storages.
 
         Raises torch's errors.
@@ -223,8 +223,8 @@ class Evaluator:
         with _float64_as_default():
             return self._single_call(self._float64_case, storages, views, self._arithmetic_device)
 
-    def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
-        """One call in the dtype of the case, made on the device: as :meth:`wide`."""
+    def native_call(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
+        """One call in the dtype of the case, made on the device: as :meth:`float64_call`."""
         if self._arithmetic_device != self._device:
             storages = copy_to_device(storages, self._device)
             views = [operators.view_of(storage, self.recipes[place]) for place, storage in enumerate(storages)]
@@ -242,7 +242,7 @@ class Evaluator:
         found = self._stacked_results([result], [storage.unsqueeze(0) for storage in storages])
         return {place: tensor[0] for place, tensor in found.items()}
 
-    def on(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
+    def call_on_arithmetic_device(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
         """The leaves that the operator returns for the case's arguments with these tensors.
 
         The tensors lie on the arithmetic device. Raises torch's errors.

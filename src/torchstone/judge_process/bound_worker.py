@@ -20,10 +20,10 @@ from torchstone.judge_process.call_buffers import GARBAGE_SHIFT_BYTES, CallBuffe
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_failures import CandidateFailedError
 from torchstone.judge_process.core_time import CoreTime
-from torchstone.judge_process.overlapped_work import Meanwhile
+from torchstone.judge_process.overlapped_work import OverlappedWork
 from torchstone.judge_process.retained_results import RetainedResults
 from torchstone.judging import DrawnCall
-from torchstone.protocol.commands import Attribute, Bind, Call, Release, Wear
+from torchstone.protocol.commands import Attribute, Bind, Call, Release, UncheckedCalls
 from torchstone.protocol.replies import Attributed, Bound, Done, Failed, Reply
 from torchstone.protocol.shared_memory import Arenas, can_share
 from torchstone.protocol.tensor_places import KEPT_ARENA_BYTES
@@ -71,7 +71,7 @@ class BoundWorker:
         self._arena_address = 0
         self.is_bound = False
         """Whether the worker sees the buffers."""
-        self.lying: set[ResultStrides] = set()
+        self.result_strides: set[ResultStrides] = set()
         """The distinct strides of the results of all calls so far."""
         self._retained = RetainedResults()
         self._judge_cores = os.sched_getaffinity(0)
@@ -136,7 +136,7 @@ class BoundWorker:
         block = BlockResults(
             self.layout, done, count, self.buffers.rows(count).clone(), self._arena_address, self.buffers.row
         )
-        self.lying |= block.lying
+        self.result_strides |= block.result_strides
         return block
 
     @property
@@ -154,7 +154,7 @@ class BoundWorker:
         deadline: float,
         chain: Chain | None = None,
         backward: tuple[int, ...] = (),
-        meanwhile: Meanwhile | None = None,
+        meanwhile: OverlappedWork | None = None,
         repeats: int = 1,
     ) -> BlockResults:
         """Have the worker make the first ``count`` calls, timed by the judge's clock, and copy their results.
@@ -179,7 +179,7 @@ class BoundWorker:
             self._warm_results()
         block = self._call(command, deadline, to_be_compared=True, meanwhile=meanwhile)
         block.unpack()
-        block.on_kept = self._retained.covered_by(block)
+        block.call_on_kept_result = self._retained.find_call_on_kept_result(block)
         self._overwrite_and_check(block)
         return block
 
@@ -192,14 +192,16 @@ class BoundWorker:
             self._retained.pass_over()
         return block
 
-    def can_wear(self, budget_ns: int) -> bool:
-        """Whether :meth:`wear` can make calls within the budget. Not for operators that write to arguments: there a
-        kernel would get its own results as arguments, and may refuse them.
+    def can_make_unchecked_calls(self, budget_ns: int) -> bool:
+        """Whether :meth:`make_unchecked_calls` can make calls within the budget.
+
+        Not for operators that write to arguments: there a kernel would get its own results as arguments, and may refuse
+        them.
         """
         return self._retained.calls_within(budget_ns) > 0 and not operators.contract_of(self._case).mutated
 
-    def wear(
-        self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float, meanwhile: Meanwhile | None = None
+    def make_unchecked_calls(
+        self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float, meanwhile: OverlappedWork | None = None
     ) -> None:
         """Have the worker repeat these calls as often as fits into the budget, without comparing their results.
 
@@ -209,7 +211,7 @@ class BoundWorker:
         if not blocks:
             return
         self.present(calls)
-        command = Wear(secrets.token_hex(8), blocks, len(calls), self._retained.choose())
+        command = UncheckedCalls(secrets.token_hex(8), blocks, len(calls), self._retained.choose())
         self.worker.post(command, deadline)
         self.worker.thaw()
         deadline += 0.0 if meanwhile is None else meanwhile.do()
@@ -219,7 +221,7 @@ class BoundWorker:
             raise CandidateFailedError(reply)
 
     def _call(
-        self, command: Call, deadline: float, to_be_compared: bool, meanwhile: Meanwhile | None = None
+        self, command: Call, deadline: float, to_be_compared: bool, meanwhile: OverlappedWork | None = None
     ) -> BlockResults:
         if self.is_warm:
             os.sched_setaffinity(0, self._judge_cores)
@@ -265,7 +267,7 @@ class BoundWorker:
     def _copied_block(self, done: Done, count: int, copies: bool) -> BlockResults:
         """The block that a reply describes, with private copies of arguments and (``copies``) of results."""
         block = BlockResults(self.layout, done, count, self.buffers.rows(count), self._arena_address, self.buffers.row)
-        self.lying |= block.lying
+        self.result_strides |= block.result_strides
         if not copies:
             return block
         read = self._read(block.spans, done) if block.spans else Copies((), (), ())

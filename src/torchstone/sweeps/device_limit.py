@@ -34,6 +34,6 @@ class SpeedLimits:
             measured_unix_ns=ceilings.measured_unix_ns,
         )
 
-    def doubt(self) -> None:
+    def request_new_measurement(self) -> None:
         """Measure the ceilings again at the next request, because a call was faster than the limit. Done only once."""
-        self._ceilings.doubt()
+        self._ceilings.request_new_measurement()

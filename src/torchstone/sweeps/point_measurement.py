@@ -131,7 +131,7 @@ class PointMeter:
         samples, calls = self._timed(right, limit_of(light)[0], skips)
         percent = [rows.efficiency(light, estimate(taken).time_ns) or 0.0 for taken in samples.values()]
         if max(percent, default=0.0) > DOUBTFUL_PERCENT:
-            self._limits.doubt()
+            self._limits.request_new_measurement()
             light = self._limits.of(moved)
         found = [SweepTiming(n, tuple(taken), calls[n], right[n].memory_bytes) for n, taken in samples.items()]
         return found, light
