@@ -90,7 +90,7 @@ def no_guards() -> Iterator[None]:
         (interleaved_timing, "_examine", nothing),
         (interleaved_timing._InterleavedTiming, "_confirm_by_chains", nothing),
         (Inspections, "due", lambda self, lengths: []),
-        (CandidateSession, "wear", nothing),
+        (CandidateSession, "make_unchecked_calls", nothing),
         (
             CandidateSession,
             "draw_with_planted",
@@ -117,18 +117,18 @@ Way = Callable[[], contextlib.AbstractContextManager[None]]
 WAYS: dict[str, Way] = {"without": no_guards, "guards": no_hidden_variants, "all": contextlib.nullcontext}
 
 
-def judged(room: JudgeResources, case: Case, device: str) -> Record:
+def judged(resources: JudgeResources, case: Case, device: str) -> Record:
     native = Implementation("aten", case.operator, ImportPath("torch", f"ops.{case.operator}"), "aten")
-    record = judge(Job(case, native), room, device, "benchmark", "best")
+    record = judge(Job(case, native), resources, device, "benchmark", "best")
     assert isinstance(record.verdict, Agrees), (record.verdict, case.operator)
     return record
 
 
-def usual_rounds(room: JudgeResources, case: Case, device: str) -> int:
+def usual_rounds(resources: JudgeResources, case: Case, device: str) -> int:
     """Of long blocks, until the plan finds its interval narrow enough."""
     found = []
     for _ in range(LOOKS):
-        measurement = judged(room, case, device).measurement
+        measurement = judged(resources, case, device).measurement
         assert measurement is not None
         found.append(rounds_of([block for block in measurement.blocks if block.calls == measurement.distinct_inputs]))
     return statistics.median_low(found)
@@ -138,7 +138,7 @@ def rounds_of(blocks: Iterable[Block]) -> int:
     return len({block.round for block in blocks})
 
 
-def stages(room: JudgeResources, case: Case, device: str, rounds: int) -> dict[str, float]:
+def stages(resources: JudgeResources, case: Case, device: str, rounds: int) -> dict[str, float]:
     """How many seconds each stage took, and all of it."""
     as_many = msgspec.structs.replace(long_block_experiment.TIMING_PLANS["normal"], most_rounds=rounds)
     with (
@@ -147,7 +147,7 @@ def stages(room: JudgeResources, case: Case, device: str, rounds: int) -> dict[s
         mock.patch.object(Worker, "check_silence"),  # who does not stand still answers at once what was sent ahead
     ):
         began = time.perf_counter()
-        record = judged(room, case, device)
+        record = judged(resources, case, device)
         return {ALL: time.perf_counter() - began, **record.stage_seconds}
 
 
@@ -161,22 +161,22 @@ def main() -> None:
     pool.start()
     device = torch.device("cpu") if options.device == "cpu" else torch.device("cuda", 0)
     ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
-    room = JudgeResources(pool, MeasuringLane(options.device), device, 1, DeviceProbe(options.device), ceilings)
+    resources = JudgeResources(pool, MeasuringLane(options.device), device, 1, DeviceProbe(options.device), ceilings)
     total = {name: Counter[str]() for name in WAYS}
     try:
         for case in cases(options.device):
-            rounds = usual_rounds(room, case, options.device)
+            rounds = usual_rounds(resources, case, options.device)
             found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
             for _ in range(options.repeats):
                 for name, way in WAYS.items():
                     with way():
-                        found[name].append(stages(room, case, options.device, rounds))
+                        found[name].append(stages(resources, case, options.device, rounds))
             usual = {name: medians(times) for name, times in found.items()}
             for name, times in usual.items():
                 total[name].update(times)
             print(f"{case.operator:24s} {rounds:3d} rounds, {told(usual)}", flush=True)
     finally:
-        room.close()
+        resources.close()
     print(f"{'all':36s} {told(total)} (wanted: under {WANTED:.0%})")
     for name in ("guards", "all"):
         more = {stage: total[name][stage] - total["without"][stage] for stage in total[name] if stage != ALL}

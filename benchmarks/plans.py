@@ -50,7 +50,7 @@ from torchstone.judging.stochastic import dependence, distribution, repeated_arg
 from torchstone.judging.stochastic.value_rates import Rates
 from torchstone.judging.variants import pool, sizes
 from torchstone.judging.variants.expanded_memory import expanded
-from torchstone.judging.variants.gradient_variants import otherwise_differentiated
+from torchstone.judging.variants.gradient_variants import with_varied_cotangents
 from torchstone.judging.variants.scalars import rescalings
 from torchstone.judging.variants.unequal_sizes import more_and_fewer_keys
 from torchstone.judging.variants.validity import is_valid
@@ -82,14 +82,14 @@ _FAMILIES = frozenset({18, 42, 44, 45, 46, 47, 52})
 """Of the corpus: reused draws, quick ways for large shapes, constants, precision, work left out, other inputs …"""
 PLAIN = "plain calls"
 _RANDOM_CHECKS: dict[str, tuple[Any, str]] = {
-    "distribution": (distribution, "misfit"),
-    "value rates": (Rates, "misfit"),
-    "dependence": (dependence.Dependence, "misfit"),
-    "relations": (result_relations.Relations, "misfit"),
-    "repeated arguments": (repeated_arguments.Repeats, "misfit"),
-    "reused: likeness": (reused_draws._Likeness, "misfit"),
-    "reused: neighbours": (reused_draws._Neighbours, "misfit"),
-    "reused: values": (reused_draws._Values, "misfit"),
+    "distribution": (distribution, "mismatch_text"),
+    "value rates": (Rates, "mismatch_text"),
+    "dependence": (dependence.Dependence, "mismatch_text"),
+    "relations": (result_relations.Relations, "mismatch_text"),
+    "repeated arguments": (repeated_arguments.Repeats, "mismatch_text"),
+    "reused: likeness": (reused_draws._Likeness, "mismatch_text"),
+    "reused: neighbours": (reused_draws._Neighbours, "mismatch_text"),
+    "reused: values": (reused_draws._Values, "mismatch_text"),
 }
 """Checks of random operators, by where they are."""
 
@@ -144,17 +144,17 @@ def opened(device_type: str) -> Iterator[JudgeResources]:
     workers.start()
     device = CPU if device_type == "cpu" else torch.device("cuda", 0)
     ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
-    room = JudgeResources(workers, MeasuringLane(device_type), device, 1, DeviceProbe(device_type), ceilings)
+    resources = JudgeResources(workers, MeasuringLane(device_type), device, 1, DeviceProbe(device_type), ceilings)
     try:
-        yield room
+        yield resources
     finally:
-        room.close()
+        resources.close()
 
 
 @contextlib.contextmanager
 def counted(uses: Counter[str], spent: Counter[str], clock: Clock) -> Iterator[None]:
     """How often jobs meet each plan and kind of variant; how long all variants take, and each check of random draws."""
-    schedule, one = planting.schedule, pool.VariantPool._one
+    schedule, one = planting.schedule, pool.VariantPool._variant_of_kind
 
     def timed(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **named: Any) -> Any:
@@ -179,7 +179,7 @@ def counted(uses: Counter[str], spent: Counter[str], clock: Clock) -> Iterator[N
 
     patches: list[tuple[Any, str, Any]] = [
         (planting, "schedule", chosen),
-        (pool.VariantPool, "_one", variant),
+        (pool.VariantPool, "_variant_of_kind", variant),
         (
             variant_checks.HiddenVariants,
             "_evaluate",
@@ -198,19 +198,21 @@ def _kind_name(kind: sizes.Kind) -> str:
     return f"variant {kind.__name__.strip('_')}"
 
 
-def time_checks(room: JudgeResources, cases: Sequence[schema.Case], effort: schema.Effort) -> dict[str, list[float]]:
+def time_checks(
+    resources: JudgeResources, cases: Sequence[schema.Case], effort: schema.Effort
+) -> dict[str, list[float]]:
     """Milliseconds of the stage ``check`` and of the whole job, and the uses of each check in it."""
     uses: Counter[str] = Counter()
     spent: Counter[str] = Counter()
     found: dict[str, list[float]] = defaultdict(list)
-    clock = Clock(room.device)
+    clock = Clock(resources.device)
     for case in cases:
         native = schema.Implementation(
             "aten", case.operator, schema.ImportPath("torch", f"ops.{case.operator}"), "aten"
         )
         with counted(uses, spent, clock):
             began = clock.now()
-            record = judge(schema.Job(case, native, effort=effort, measured=False), room, "benchmark", "", "best")
+            record = judge(schema.Job(case, native, effort=effort, measured=False), resources, "benchmark", "", "best")
         if isinstance(record.verdict, schema.Agrees):
             found["job"].append((clock.now() - began) * 1e3)
             found[f"check {case.operator} {case.key}"] = [record.stage_seconds["check"] * 1e3]
@@ -250,7 +252,7 @@ def _agrees(reference: Reference, calls: Sequence[DrawnCall]) -> None:
 def _planted(reference: Reference, plan: Plan) -> None:
     seed = secrets.randbits(63)
     if plan.makes_own_call:
-        TinyCall(reference, seed).answered()
+        TinyCall(reference, seed).expected_results()
     else:
         _agrees(reference, [plan.plant(draw_call(reference.case, seed, reference.device))])
 
@@ -267,14 +269,14 @@ def _judged_variant(make: Callable[[random.Random], list[schema.Case]], usual: E
 def print_costs(source: str | None, device_type: str, effort: schema.Effort) -> None:
     """A table of what a job meets, and what it takes."""
     cases = timed_cases(source)
-    with opened(device_type) as room:
-        time_checks(room, cases[:4], effort)  # what is done once per process
-        found = time_checks(room, cases, effort)
+    with opened(device_type) as resources:
+        time_checks(resources, cases[:4], effort)  # what is done once per process
+        found = time_checks(resources, cases, effort)
         uses_ms: dict[str, list[float]] = defaultdict(list)
         for case in cases:
-            for name, took in cost_of_uses(case, room.device):
+            for name, took in cost_of_uses(case, resources.device):
                 uses_ms[name].append(took)
-        draws = time_checks(room, _random_cases(), effort)
+        draws = time_checks(resources, _random_cases(), effort)
     whole = _print_totals(found, effort)
     print(
         "| check | cases | ms a use | uses a job | ms a job | share of a check |\n| --- | --- | --- | --- | --- | --- |"
@@ -330,7 +332,7 @@ def variant_makers(case: schema.Case) -> dict[str, Callable[[random.Random], lis
     makers["other numbers"] = lambda random_: _valid(rescalings(case, random_, boldly=True), random_)
     makers["expanded"] = lambda random_: _valid([each for each in (expanded(case, random_),) if each], random_)
     if schema.is_gradient(case.operator):
-        makers["cotangents"] = lambda random_: _valid([otherwise_differentiated(case, random_, frozen=True)], random_)
+        makers["cotangents"] = lambda random_: _valid([with_varied_cotangents(case, random_, frozen=True)], random_)
     makers["causal keys"] = lambda random_: _valid(more_and_fewer_keys(case, random_), random_)
     makers["stated magnitude"] = lambda random_: [
         way for ways in pool.stated_size_cases(case, random_) for way in _valid(ways, random_)
@@ -393,9 +395,9 @@ def _finds(plan: Plan, reference: Reference, candidate: Candidate) -> bool:
     found = 0
     for seed in range(_SEEDS):
         if plan.makes_own_call:
-            expected = TinyCall(reference, seed).answered()
+            expected = TinyCall(reference, seed).expected_results()
         else:
-            expected = planting._answered(reference, [plan.plant(draw_call(reference.case, seed, CPU))])
+            expected = planting._expected_results(reference, [plan.plant(draw_call(reference.case, seed, CPU))])
         found += candidate.is_caught(expected)
     return found >= _FINDS
 
@@ -440,7 +442,7 @@ def _caught_by_random_checks(reference: Reference, candidate: Candidate) -> set[
         for block in range(_RANDOM_BLOCKS):
             calls = draw_calls(reference.case, block, 4, CPU)
             assert reference.random_results is not None
-            expected = reference.expect_many(reference.random_results.with_repeats(calls), with_bounds=True)
+            expected = reference.expect_many(reference.random_results.with_inserted_repeats(calls), with_bounds=True)
             if candidate.is_caught(expected):
                 found.add("random others")
             planted = planting.planted_calls(expected[0], block)

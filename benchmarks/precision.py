@@ -100,15 +100,15 @@ def judge_resources(device_type: str) -> Iterator[JudgeResources]:
     pool.start()
     device = torch.device("cuda", 0) if device_type == "cuda" else torch.device("cpu")
     ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
-    room = JudgeResources(pool, MeasuringLane(device_type), device, 1, DeviceProbe(device_type), ceilings)
+    resources = JudgeResources(pool, MeasuringLane(device_type), device, 1, DeviceProbe(device_type), ceilings)
     try:
-        yield room
+        yield resources
     finally:
-        room.close()
+        resources.close()
 
 
-def measured(room: JudgeResources, job: Job) -> Found:
-    record = judge(job, room, room.device.type, "benchmark", "best")
+def measured(resources: JudgeResources, job: Job) -> Found:
+    record = judge(job, resources, resources.device.type, "benchmark", "best")
     assert isinstance(record.verdict, Agrees), record.verdict
     assert record.measurement is not None
     return Found(timing(record.measurement), record.stage_seconds["measure"])
@@ -162,14 +162,14 @@ def main() -> None:
     options = parser.parse_args()
     chosen = {name: case for name, case in kernels().items() if not options.kernels or name in options.kernels}
     rows: list[dict[str, Any]] = []
-    with judge_resources("cuda") as room:
+    with judge_resources("cuda") as resources:
         print(
             f"{'kernel':22s} {'device us':>9s} {'wall ms':>8s} {'ours':>7s} {'do_bench mean':>14s} {'median':>8s}",
             end="",
         )
         print(f" {'better than mean':>17s} {'median':>7s} {'bias':>7s} {'holds 1':>8s} verdicts")
         for name, case in () if options.injected_only else chosen.items():
-            rows.append(compare(room, name, case, options.repeats, options.effort))
+            rows.append(compare(resources, name, case, options.repeats, options.effort))
             write(options.json, rows)
         judged = [outcome for row in rows for outcome in row["outcomes"]]
         false = sum(outcome in ("faster", "slower") for outcome in judged) / max(1, len(judged))
@@ -177,7 +177,7 @@ def main() -> None:
         print(f"A against A: {len(judged)} runs, the 95 % interval holds 1 in {held:.1%}, {false:.1%} called faster or")
         print(f"slower (wanted: at most {WANTED_FALSE:.0%})")
         for name in INJECTED.keys() & chosen.keys():
-            rows += injected(room, name, chosen[name], options.injected_repeats or options.repeats, options.effort)
+            rows += injected(resources, name, chosen[name], options.injected_repeats or options.repeats, options.effort)
             write(options.json, rows)
 
 
@@ -187,16 +187,16 @@ def write(path: Path | None, rows: list[dict[str, Any]]) -> None:
         path.write_text(json.dumps(rows, indent=1))
 
 
-def compare(room: JudgeResources, name: str, case: Case, repeats: int, effort: Any) -> dict[str, Any]:
+def compare(resources: JudgeResources, name: str, case: Case, repeats: int, effort: Any) -> dict[str, Any]:
     job = Job(case, native(case), effort=effort)
-    measured(room, job)  # what is done once per process, for both
-    usual = measured(room, job).seconds
+    measured(resources, job)  # what is done once per process, for both
+    usual = measured(resources, job).seconds
     with_do_bench(case, usual)
     ours: list[Found] = []
     means: list[float] = []
     medians: list[float] = []
     for _ in range(repeats):
-        ours.append(measured(room, job))
+        ours.append(measured(resources, job))
         mean, median = with_do_bench(case, ours[-1].seconds)
         means.append(mean)
         medians.append(median)
@@ -229,14 +229,14 @@ def compare(room: JudgeResources, name: str, case: Case, repeats: int, effort: A
     return row
 
 
-def injected(room: JudgeResources, name: str, case: Case, repeats: int, effort: Any) -> list[dict[str, Any]]:
+def injected(resources: JudgeResources, name: str, case: Case, repeats: int, effort: Any) -> list[dict[str, Any]]:
     rows = []
     for part in PARTS:
         text = INJECTED[name].format(part=part)
         slower = Implementation(
             "test", case.operator, SourceFiles((SourceFile("kernel.py", text),), "kernel"), "python"
         )
-        found = [_in_a_fresh_worker(room, Job(case, slower, effort=effort)) for _ in range(repeats)]
+        found = [_in_a_fresh_worker(resources, Job(case, slower, effort=effort)) for _ in range(repeats)]
         known = [speedup for speedup in found if speedup is not None]
         if not known:
             print(f"{name} with 1/{part} more work: no speedup was resolved in {repeats} runs", flush=True)
@@ -254,10 +254,10 @@ def injected(room: JudgeResources, name: str, case: Case, repeats: int, effort: 
     return rows
 
 
-def _in_a_fresh_worker(room: JudgeResources, job: Job) -> Speedup | None:
+def _in_a_fresh_worker(resources: JudgeResources, job: Job) -> Speedup | None:
     """As every run begins: of a kernel of several parts, the time differs by 15 % with what its process did before."""
-    room.dismiss_candidate()
-    return measured(room, job).timing.speedup
+    resources.dismiss_candidate()
+    return measured(resources, job).timing.speedup
 
 
 if __name__ == "__main__":

@@ -161,9 +161,9 @@ def nominal_bytes_per_second() -> float:
     return 2.0 * clock_hz * float(pynvml.nvmlDeviceGetMemoryBusWidth(device)) / 8
 
 
-def _measured_here(room: Any, case: Case) -> dict[str, Any]:
-    measured(room, Job(case, native(case)))  # the first finds out what later ones know
-    times = measured(room, Job(case, native(case))).timing
+def _measured_here(resources: Any, case: Case) -> dict[str, Any]:
+    measured(resources, Job(case, native(case)))  # the first finds out what later ones know
+    times = measured(resources, Job(case, native(case))).timing
     reached = times.attainment
     other_ns = by_do_bench(case)
     cupti_ns, kernels_per_call = by_cupti(case, cold=True)
@@ -216,9 +216,9 @@ def main() -> None:
         name: case for name, case in all_cases().items() if not options.kernels or name in options.kernels.split(",")
     }
     rows: dict[str, dict[str, Any]] = {}
-    with judge_resources("cuda") as room:
+    with judge_resources("cuda") as resources:
         for name, case in chosen.items():
-            rows[name] = _measured_here(room, case)
+            rows[name] = _measured_here(resources, case)
             torch.cuda.empty_cache()
     _write(options.json, rows)
     for cache_control in ("all", "none"):

@@ -52,7 +52,7 @@ def keep_opinfo(*cases: Case) -> None:
         by_operator.setdefault(item.operator, []).append(PlacedCase(item, (0, 0, number)))
     parts = {name: Part(name, tuple(placed)) for name, placed in by_operator.items()}
     index = Index((Entry("made", 0, tuple(by_operator)),))
-    OpInfoSuite()._kept("cpu", "float32").write(Prepared(index, parts))
+    OpInfoSuite()._cached_catalogue("cpu", "float32").write(Prepared(index, parts))
 
 
 def case(operator: str = "aten.relu.default", size: int = 4, timed: bool = False) -> Case:

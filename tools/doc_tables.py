@@ -112,7 +112,10 @@ def efforts() -> str:
             row("variants of the stated magnitude, of large cases", lambda e: BUDGETS[e].large_variants),
             row("hidden variants, once the kernel has passed many", lambda e: BUDGETS[e].variants_of_proven),
             row("how many are many", lambda e: BUDGETS[e].proven_by),
-            row("calls that are not compared, while results are watched", lambda e: f"{BUDGETS[e].wear_ns / 1e6:g} ms"),
+            row(
+                "calls that are not compared, while results are watched",
+                lambda e: f"{BUDGETS[e].unchecked_calls_ns / 1e6:g} ms",
+            ),
             row("CUDA: rounds of timing, at least", lambda e: TIMING_PLANS[e].rounds),
             row("more rounds until the 95 % interval is within", lambda e: f"±{_percent(TIMING_PLANS[e].half_width)}"),
             row("or for", lambda e: f"{TIMING_PLANS[e].budget_seconds:g} s"),
@@ -138,7 +141,7 @@ def planted_counts() -> str:
     def row(name: str, shown: Callable[[CheckBudget], object]) -> tuple[str, ...]:
         return (name, *(str(shown(BUDGETS[effort])) for effort in EFFORTS))
 
-    small, medium, large = schedule._FEW_ELEMENTS, *(most for most, _ in BUDGETS["normal"].plans_of_large)
+    small, medium, large = schedule._SMALL_CASE_ELEMENTS, *(most for most, _ in BUDGETS["normal"].plans_of_large)
     rows = [
         row(
             f"stated case, up to {_power(small)} elements, plans for stated cases and large variants included",
@@ -149,7 +152,7 @@ def planted_counts() -> str:
         row("larger stated case", lambda budget: budget.plans_of_largest),
         row("hidden variant, one of these at random", lambda budget: ", ".join(map(str, budget.plans_of_variant))),
         row(
-            f"hidden variant of {_power(schedule._OF_SEVERAL_BLOCKS)} elements or more, besides plans for these",
+            f"hidden variant of {_power(schedule._LARGE_VARIANT_ELEMENTS)} elements or more, besides plans for these",
             lambda budget: budget.plans_of_large_variant,
         ),
     ]
@@ -241,7 +244,7 @@ def speedups() -> str:
             ("CPU: with a wider interval the case is `unresolved`", f"±{_percent(short_blocks.MOST_HALF_WIDTH)}"),
             (
                 "with an interval that contains 1, a ratio as far from 1 as this is `unresolved`",
-                f"{speedup.FAR:g}",
+                f"{speedup.FAR_RATIO:g}",
             ),
             (
                 "CPU: pairs go on if the interval excludes 1 and the ratio is within a factor of",

@@ -47,7 +47,7 @@ CALLS, TABLE = "huggingface_100.jsonl.gz", "huggingface_100_models.json"
 COUNT = 100
 MOST_OFF = 0.03
 VIEW = "makes a view: no kernel runs"
-SECRET = "writes to running statistics, which its schema does not say"
+UNDECLARED_WRITE = "writes to running statistics, which its schema does not say"
 _TRAINING = 5
 """Which argument of a batch norm says that it is training."""
 _WHOLE = ("input_ids", "attention_mask", "labels", "decoder_input_ids")
@@ -112,7 +112,7 @@ def _trace_all(models: Iterable[Model], *, keep_going: bool) -> tuple[list[Trace
 def trace(model: Model) -> Traced:
     """Forward and backward of one model, without data."""
     began = time.perf_counter()
-    recorder = Recorder(looks_at_values=False)
+    recorder = Recorder(reads_values=False)
     dtype = getattr(torch, model.dtype)
     with FakeTensorMode(allow_non_fake_inputs=True):
         with _default_dtype(dtype), no_init_weights():
@@ -274,7 +274,7 @@ def _reason_against(operator: str, text: str) -> str:
     if operators.is_view(operator) or torch.Tag.inplace_view in operators.resolve(operator).tags:
         return VIEW
     if operator == "aten.native_batch_norm.default" and parse_call(text).args[_TRAINING] is True:
-        return SECRET
+        return UNDECLARED_WRITE
     return ""
 
 

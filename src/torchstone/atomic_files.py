@@ -1,6 +1,6 @@
 """Writes files in one step: after a crash a file has its old content or its new one, never a part.
 
-Also syncs files that grow (:class:`SyncedBehind`), and finds the user's cache folder.
+Also syncs files that grow (:class:`BackgroundSync`), and finds the user's cache folder.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _replace(path: Path, data: bytes) -> None:
         raise
 
 
-class SyncedBehind:
+class BackgroundSync:
     """Syncs a file to the disk in the background.
 
     A sync takes milliseconds, too long to wait for after every line. So a thread syncs, and one sync covers all lines
@@ -104,12 +104,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-KERNELS_OF_TORCH = "PYTORCH_KERNEL_CACHE_PATH"
+KERNEL_CACHE_VARIABLE = "PYTORCH_KERNEL_CACHE_PATH"
 """Environment variable: the folder in which torch keeps kernels that it compiles at their first call on a GPU. Each
 takes a second or more."""
 
 
-def keeps_kernels_of_torch() -> dict[str, str]:
+def kernel_cache_environment() -> dict[str, str]:
     """The environment variable by which trusted processes share the kernels that torch compiles. Empty for a user
     without a home.
     """
@@ -118,7 +118,7 @@ def keeps_kernels_of_torch() -> dict[str, str]:
         return {}
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    return {KERNELS_OF_TORCH: str(folder)}
+    return {KERNEL_CACHE_VARIABLE: str(folder)}
 
 
 def cache_folder(name: str) -> Path | None:

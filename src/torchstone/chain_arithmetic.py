@@ -73,7 +73,7 @@ class Links:
         generator = torch.Generator(device).manual_seed(chain.seed)
         self._tables = [_Table(moved, generator, device) for moved in chain.arguments]
 
-    def follow(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
+    def move_next_arguments(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> None:
         """Move the next call's arguments in place, by the rows that the bits of this call's results select."""
         start = _starts([result.unsqueeze(0) for result in results])
         # On the CPU a row number gives the row without a copy; reading it from a GPU would mean a wait.
@@ -81,7 +81,9 @@ class Links:
         for table, argument in zip(self._tables, arguments, strict=True):
             table.move(argument, which)
 
-    def followed(self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def recomputed_arguments(
+        self, results: Sequence[torch.Tensor], arguments: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
         """Copies of the drawn arguments, each ``(calls, elements)``, moved as in a chain of these results.
 
         Each result is ``(calls, ...)``. It moves the arguments of the next call; those of the first call stay.
@@ -112,6 +114,6 @@ def _bits(result: torch.Tensor) -> torch.Tensor:
     return result.view(_BITS[result.element_size()])
 
 
-def leading(results: Sequence[object]) -> list[torch.Tensor]:
+def selecting_results(results: Sequence[object]) -> list[torch.Tensor]:
     """The results that select the next arguments: all tensors that are not empty."""
     return [result for result in results if isinstance(result, torch.Tensor) and result.numel()]

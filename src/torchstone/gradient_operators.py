@@ -20,7 +20,7 @@ import torch
 
 from torchstone.schema import forward_operator, is_gradient
 
-ASKING = "asking"
+REQUESTED_GRADIENTS = "asking"
 """Name of the argument that lists which arguments require a gradient."""
 _TIMED_BLOCKS, _CALLS_PER_BLOCK = 15, 20
 """`differentiating_ns` times so many blocks of so many calls, and takes the median of the blocks."""
@@ -39,7 +39,7 @@ def register(operator: str) -> None:
     declared = name if variant == "default" else f"{name}.{variant}"
     arguments = _arguments(overload)
     named = "" if "*, " in arguments else "*, "
-    signature = f"{declared}(Tensor?[] cotangents, {arguments}, {named}int[]? {ASKING}=None) -> Tensor[]"
+    signature = f"{declared}(Tensor?[] cotangents, {arguments}, {named}int[]? {REQUESTED_GRADIENTS}=None) -> Tensor[]"
     library.define(signature)  # type: ignore[no-untyped-call]
     library.impl(declared, Differentiated(overload), "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
     _registered[operator] = library
@@ -49,7 +49,7 @@ class Differentiated:
     """A forward and a backward pass through a function: its results, then the gradients."""
 
     def __init__(self, function: Callable[..., Any], reference: Callable[..., Any] | None = None) -> None:
-        """``reference``: torch's own operator, which :meth:`Passes.forward_otherwise` calls before the function."""
+        """``reference``: torch's own operator; :meth:`Passes.forward_with_changed_arguments` calls it first."""
         self._function = function
         self._reference = reference
 
@@ -61,9 +61,9 @@ class Differentiated:
         cotangents, *others = args
         floating: list[torch.Tensor] = []
         positional = [_as_leaf(argument, floating) for argument in others]
-        named = {name: _as_leaf(argument, floating) for name, argument in kwargs.items() if name != ASKING}
-        asking = kwargs.get(ASKING)
-        leaves = floating if asking is None else [floating[place] for place in asking]
+        named = {name: _as_leaf(argument, floating) for name, argument in kwargs.items() if name != REQUESTED_GRADIENTS}
+        requested = kwargs.get(REQUESTED_GRADIENTS)
+        leaves = floating if requested is None else [floating[place] for place in requested]
         for leaf in leaves:
             leaf.requires_grad_()
         return Passes(self._function, positional, named, leaves, cotangents, self._reference)
@@ -111,7 +111,7 @@ class Passes:
             self._function(*mixed, **other_kwargs)
             return results
 
-    def forward_otherwise(self) -> None:
+    def forward_with_changed_arguments(self) -> None:
         """Call the function with another size and other scalars, and drop the results.
 
         Does nothing if an argument holds integers or booleans, or if torch's operator refuses the changed arguments.

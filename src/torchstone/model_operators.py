@@ -9,7 +9,7 @@
   so a solution makes its own, or none.
 
 The judge (trusted) and the worker (runs the candidate) share this module, because both must make the same calls.
-Problem files are third-party code: a judge has them run in a sandboxed process (:func:`run_elsewhere`), and executes
+Problem files are third-party code: a judge has them run in a sandboxed process (:func:`set_model_host`), and executes
 none.
 """
 
@@ -62,7 +62,7 @@ class _Registered(NamedTuple):
     model: SourceFiles
     library: torch.library.Library
     buffers: frozenset[int]
-    made: Callable[[], list[torch.Tensor]]
+    make_weights: Callable[[], list[torch.Tensor]]
     """Returns the initial weights of the model."""
 
 
@@ -70,7 +70,7 @@ _registered: dict[str, _Registered] = {}
 _host: ModelHost | None = None
 
 
-def run_elsewhere(host: ModelHost) -> None:
+def set_model_host(host: ModelHost) -> None:
     """Set the host that runs the models of cases. From then on this process runs none."""
     global _host
     _host = host
@@ -107,7 +107,7 @@ _Resolved = tuple[Mapping[str, WeightKind], Callable[..., list[Any]], Callable[[
 
 
 def _resolved_in_process(model: SourceFiles) -> _Resolved:
-    problem = executed(model)
+    problem = executed_problem(model)
     kinds = weights_among({file.name: file.text for file in model.files})
     kinds = _kinds_without_memory(problem) if kinds is None else kinds
     return kinds, ModelFunction(problem["Model"], problem, kinds), lambda: _weights_of(problem)
@@ -126,7 +126,7 @@ def _resolved_by_host(case: Case, host: ModelHost) -> _Resolved:
 
 def _weights_of(problem: Mapping[str, Any]) -> list[torch.Tensor]:
     with torch.random.fork_rng(devices=[]):
-        return [weight.detach() for weight in named_weights(made(problem["Model"], problem)).values()]
+        return [weight.detach() for weight in named_weights(new_instance(problem["Model"], problem)).values()]
 
 
 def named_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -167,7 +167,7 @@ def written(case: Case) -> frozenset[int]:
 def weight_as_made(case: Case, position: int) -> torch.Tensor:
     """One initial weight of the case's model, on the CPU."""
     register(case)
-    return _registered[case.operator].made()[position]
+    return _registered[case.operator].make_weights()[position]
 
 
 def weights_file(kinds: Mapping[str, WeightKind]) -> SourceFile:
@@ -186,10 +186,10 @@ def _kinds_without_memory(problem: Mapping[str, Any]) -> Mapping[str, WeightKind
     This may take seconds, because some operators then import torch's compiler.
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return weight_kinds(made(problem["Model"], problem))
+        return weight_kinds(new_instance(problem["Model"], problem))
 
 
-def executed(model: SourceFiles) -> dict[str, Any]:
+def executed_problem(model: SourceFiles) -> dict[str, Any]:
     """Execute a problem file in this process and return its globals. The file is trusted as much as its suite."""
     file = model.files[0]
     namespace: dict[str, Any] = {"__name__": "torchstone_problem", "__file__": file.name}
@@ -245,7 +245,7 @@ class ModelFunction:
         given = dict(zip(self._weights, weights, strict=True))
         constants = {name for name, kind in self._weights.items() if kind == "constant"}
         with torch.random.fork_rng(devices=[]):
-            module = made(self._kind, self._problem).to(device)
+            module = new_instance(self._kind, self._problem).to(device)
         return _Instance(module, given, frozenset() if self._kind is self._problem["Model"] else constants)
 
 
@@ -253,7 +253,7 @@ def _device_of(weights: Sequence[torch.Tensor], inputs: Sequence[Any]) -> torch.
     return next((t.device for t in (*weights, *inputs) if isinstance(t, torch.Tensor)), torch.device("cpu"))
 
 
-def made(kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> torch.nn.Module:
+def new_instance(kind: Callable[..., torch.nn.Module], problem: Mapping[str, Any]) -> torch.nn.Module:
     """An instance with the problem's ``get_init_inputs()``, after seeding torch."""
     torch.manual_seed(_SEED)
     return kind(*problem.get("get_init_inputs", list)())

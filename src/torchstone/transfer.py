@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 
 
-def bring(tensors: Iterable[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+def copy_to_device(tensors: Iterable[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """The tensors on ``device``. Those that are there already are not copied.
 
     Results on the host are complete. Results on a GPU are complete for later work on its current stream.
@@ -25,7 +25,7 @@ def bring(tensors: Iterable[torch.Tensor], device: torch.device) -> list[torch.T
 
 
 def _can_copy_asynchronously(tensor: torch.Tensor) -> bool:
-    """Whether the copy may still be in progress when ``bring`` returns.
+    """Whether the copy may still be in progress when ``copy_to_device`` returns.
 
     The driver copies pageable host memory before the call returns. It reads pinned memory later, when the caller may
     have overwritten it.

@@ -366,7 +366,7 @@ def test_a_thousand_submissions_from_fifty_threads_resolve_exactly_once(monkeypa
     with torchstone.Judge(device="cpu", cases=CASES[:1], effort="quick", judges=2, deadlines=deadlines) as judge:
 
         def alive() -> list[JudgeProcess]:
-            dispatch = judge._dispatch
+            dispatch = judge._session_thread
             judges = [] if dispatch is None else dispatch._session._judges  # type: ignore[attr-defined]
             return [each for each in judges if each._process is not None and each.opened]
 

@@ -78,14 +78,14 @@ def records_of(*jobs: Job) -> list[Record]:
         (device,) = find_devices("cpu")
         _judge = JudgeProcess(device, ExecutorOptions())
         _judge.start()
-        assert isinstance(_judge.hear(), Opened)
+        assert isinstance(_judge.receive(), Opened)
     return [_record(_judge, job) for job in jobs]
 
 
 def _record(judge: JudgeProcess, job: Job) -> Record:
     judge.give(job, 0)
-    while not isinstance(announcement := judge.hear(), Judged):
-        assert announcement is not None, judge.last_words()
+    while not isinstance(announcement := judge.receive(), Judged):
+        assert announcement is not None, judge.exit_message()
     return judge.finish(announcement.record)
 
 
@@ -382,7 +382,7 @@ def test_a_judge_that_is_stuck_is_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(JudgeProcess, "give", give_and_stop)
     monkeypatch.setattr(local.LocalSession, "most_attempts", 2)
     monkeypatch.setattr(judge_handle, "_SILENCE_SECONDS", 0.0)
-    monkeypatch.setattr(local, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(local, "_POLL_SECONDS", 0.1)
     patience = Deadlines(0.5, 0.5, 0.5, 0.5)
     stuck, agrees = judge_in_a_run(Job(RELU, HONEST, deadlines=patience), Job(RELU, ATEN))
     assert isinstance(stuck, Unjudged)

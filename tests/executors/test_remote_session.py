@@ -297,7 +297,7 @@ def test_a_judge_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
 def test_without_any_judge_for_long_the_run_ends_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_session, "_PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(remote_session, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(remote_session, "_POLL_SECONDS", 0.01)
     with pytest.raises(InfrastructureError, match="no judge was ready for 0 s: every node is gone"):
         judged(ScriptedFleet(), [job("right")])
 

@@ -83,7 +83,7 @@ def test_every_operator_replaced_by_itself_is_itself_with_its_gradient() -> None
                 results.append(error)
     finally:
         for kernel in kernels:
-            dispatcher_registrations.take_out(kernel, "cpu")
+            dispatcher_registrations.uninstall(kernel, "cpu")
     wrong = []
     for (operation, _, expected), found in zip(samples, results, strict=True):
         if isinstance(found, Exception):

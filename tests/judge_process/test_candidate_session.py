@@ -37,12 +37,12 @@ def test_what_a_candidate_starts_while_it_loads_stands_still_afterwards(tmp_path
     worker = pool.take()
     try:
         parts = {"lane": MeasuringLane("test", tmp_path), "pool": pool, "worker_for": lambda _: (worker, True)}
-        room = cast(JudgeResources, SimpleNamespace(**parts, builds=KeptBuilds(), signs_of_life=0))
-        CandidateSession(Job(case, implementation), room).take_worker()
+        resources = cast(JudgeResources, SimpleNamespace(**parts, builds=KeptBuilds(), signs_of_life=0))
+        CandidateSession(Job(case, implementation), resources).take_worker()
         worker.clear_log()
         time.sleep(0.1)
         assert worker.log_tail == ""
-        assert room.signs_of_life == 1
+        assert resources.signs_of_life == 1
     finally:
         worker.kill()
         pool.close()
@@ -61,11 +61,11 @@ def test_nothing_that_is_timed_comes_again_for_who_is_tried_again() -> None:
     case = Case("test", "aten.relu.default", (Tensor((5, 7), "float32", Normal()),))
     job = Job(case, Implementation("test", case.operator, SourceFiles((SourceFile("k.py", TICKING),), "kernel")))
     randomness, reference = RepeatableRandomness(), Reference(case, torch.device("cpu"))
-    room = cast(JudgeResources, SimpleNamespace())
+    resources = cast(JudgeResources, SimpleNamespace())
     tries = []
     for _ in range(2):
         randomness.begin_again()
-        session = CandidateSession(job, room, randomness)
+        session = CandidateSession(job, resources, randomness)
         checked, _ = session.draw(reference, 1)
         timed, _ = FreshCalls(session, reference).fresh(1)
         tries.append([calls[0].tensors[0].storage for calls in (checked, timed)])

@@ -106,7 +106,7 @@ def test_a_worker_of_several_threads_is_timed_by_the_judges_clock(before: int, a
     assert counted.of_block(10_000_000, threads=after) == 10_000_000
 
 
-def test_a_child_that_is_gone_again_shows_in_the_last_number() -> None:
+def test_a_child_that_is_gone_again_shows_in_the_last_pid() -> None:
     counted = CoreTime(os.getpid())
     counted.begin(threads=1)
     child = os.fork()

@@ -29,11 +29,11 @@ def test_a_case_can_be_judged_without_guards(tmp_path: Path) -> None:
     case = Case("guards", "aten.relu.default", (Tensor((64, 64), "float32", Normal()),), timed=True)
     device = torch.device("cpu")
     ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
-    room = JudgeResources(
+    resources = JudgeResources(
         WorkerPool(WorkerOptions()), MeasuringLane("cpu", tmp_path), device, 1, DeviceProbe("cpu"), ceilings
     )
     try:
         with guards.no_guards():
-            assert guards.stages(room, case, "cpu", 8)["check"] > 0  # it asserts itself that the verdict is Agrees
+            assert guards.stages(resources, case, "cpu", 8)["check"] > 0  # it asserts itself that the verdict is Agrees
     finally:
-        room.close()
+        resources.close()

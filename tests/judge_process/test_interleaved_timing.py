@@ -11,7 +11,7 @@ import torch
 
 from torchstone import schema
 from torchstone.judge_process.call_layout import CallLayout
-from torchstone.judge_process.interleaved_timing import _hold
+from torchstone.judge_process.interleaved_timing import _run_and_examine
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judging import Reference, draw_call
 from torchstone.measuring import short_blocks
@@ -29,7 +29,7 @@ REPEATED = [
 ]
 
 
-class Room:
+class Resources:
     """What the end of a measurement asks of a judge."""
 
     threads, device = 1, CPU
@@ -50,13 +50,13 @@ class Room:
     def preparable_share(self, reference: Any) -> float:
         return 0.0
 
-    def doubt_ceilings(self, measurement: schema.Measurement) -> None: ...
+    def discard_exceeded_ceilings(self, measurement: schema.Measurement) -> None: ...
 
 
-def held(room: Room, blocks: list[schema.Block]) -> schema.Measurement:
+def held(resources: Resources, blocks: list[schema.Block]) -> schema.Measurement:
     """A measurement that ends with these blocks."""
     layout = CallLayout(CASE, Reference(CASE, CPU).expect(draw_call(CASE, 1, CPU)))
-    stand = SimpleNamespace(layout=layout, lying=set())
+    stand = SimpleNamespace(layout=layout, result_strides=set())
     watch = SimpleNamespace(finish=lambda: None, slowed=(), disturbances=(), energy_millijoules=None)
     contest: Any = SimpleNamespace(
         method=short_blocks.METHOD,
@@ -64,28 +64,28 @@ def held(room: Room, blocks: list[schema.Block]) -> schema.Measurement:
         latencies_ns=(),
         watch=watch,
         bound=stand,
-        other=stand,
+        reference_worker=stand,
         reference=None,
     )
-    contest.hold = lambda: (blocks, CALLS)
+    contest.run_blocks = lambda: (blocks, CALLS)
     source = schema.SourceFiles((schema.SourceFile("k.py", "kernel = abs"),), "kernel")
     job = schema.Job(CASE, schema.Implementation("tests", CASE.operator, source), cache="warm")
-    session: Any = SimpleNamespace(room=room, job=job, clock=SimpleNamespace(stage="measure"))
+    session: Any = SimpleNamespace(resources=resources, job=job, clock=SimpleNamespace(stage="measure"))
     work: Any = None
-    with room.lane.shared():
-        return _hold(session, contest, work)
+    with resources.lane.shared():
+        return _run_and_examine(session, contest, work)
 
 
 def test_the_bandwidth_for_the_guard_is_measured_with_the_lane(tmp_path: Path) -> None:
-    room = Room(tmp_path)
-    held(room, IN_BLOCKS)
-    assert room.had_the_lane == [True]
+    resources = Resources(tmp_path)
+    held(resources, IN_BLOCKS)
+    assert resources.had_the_lane == [True]
 
 
 @pytest.mark.parametrize(("blocks", "calls"), [(IN_BLOCKS, CALLS), ([*IN_BLOCKS, *REPEATED], 1)])
 def test_the_limit_of_a_repeated_call_is_that_of_one_calls_memory(
     blocks: list[schema.Block], calls: int, tmp_path: Path
 ) -> None:
-    room = Room(tmp_path)
-    held(room, blocks)
-    assert room.calls_in_a_row == [calls]
+    resources = Resources(tmp_path)
+    held(resources, blocks)
+    assert resources.calls_in_a_row == [calls]

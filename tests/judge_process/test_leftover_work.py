@@ -51,7 +51,7 @@ def test_who_else_is_on_the_core_is_seen() -> None:
     with somebody_on_the_core():
         assert stolen_share(CORE, LONG_NS) > 0.2
         began = time.monotonic()
-        assert not IdleCores((CORE,), patience_seconds=0.5).comes()
+        assert not IdleCores((CORE,), patience_seconds=0.5).wait_until_idle()
         assert time.monotonic() - began < 5
 
 
@@ -61,7 +61,7 @@ def ticks_taken_by_the_host() -> int:
 
 def test_an_idle_core_is_quiet() -> None:
     before = ticks_taken_by_the_host()
-    if not IdleCores((CORE,), patience_seconds=10).comes() and (
+    if not IdleCores((CORE,), patience_seconds=10).wait_until_idle() and (
         os.getloadavg()[0] > 0.5 or ticks_taken_by_the_host() > before
     ):
         pytest.skip("this machine has no idle core to try it on")
@@ -76,27 +76,27 @@ def test_the_thread_that_asks_stays_where_it_was() -> None:
 
 def test_quiet_is_believed_after_several_looks_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = seeing(monkeypatch, 0.5, 0.01, 0.01, 0.5, 0.01)
-    assert IdleCores((3,)).comes()
+    assert IdleCores((3,)).wait_until_idle()
     assert len(cores) == 4 + 3
 
 
 def test_all_cores_must_be_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = seeing(monkeypatch, 0.01, 0.5, 0.01)
-    assert not IdleCores((3, 4)).is_there()
+    assert not IdleCores((3, 4)).are_idle()
     assert cores == [3, 4]
 
 
 def test_patience_is_spent_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seeing(monkeypatch, 0.5)
     hope = IdleCores((3,), patience_seconds=0.2)
-    assert not hope.comes()
+    assert not hope.wait_until_idle()
     began = time.monotonic()
-    assert not hope.comes()
+    assert not hope.wait_until_idle()
     assert time.monotonic() - began < 0.1
 
 
 def test_where_there_are_no_cores_there_is_nothing_to_wait_for() -> None:
-    assert IdleCores((), patience_seconds=0).comes()
+    assert IdleCores((), patience_seconds=0).wait_until_idle()
 
 
 def test_cores_that_share_their_arithmetic_are_looked_at_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_float64_bounds_are_not_given_up_for_a_lack_of_memory_that_is_not_excuse
     def lacking(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError(LACKING)
 
-    monkeypatch.setattr(Evaluator, "wide", lacking)
+    monkeypatch.setattr(Evaluator, "float64_call", lacking)
     reference = Reference(CASE, torch.device("cpu"))
     expected = reference.expect(draw_call(CASE, 0, torch.device("cpu")))
     with excusing_shortage_if(lambda: False), pytest.raises(torch.OutOfMemoryError):
@@ -206,9 +206,9 @@ def test_a_device_full_of_other_processes_leaves_a_case_unjudged() -> None:
 
 def test_a_candidate_that_lacks_memory_which_others_hold_has_not_crashed() -> None:
     crash = Crashed("check", "memory", "OutOfMemoryError: CUDA out of memory")
-    assert isinstance(watched({"others": 40 * GIB}).instead_of(crash), Unjudged)
-    assert watched({"others": 4 * GIB}).instead_of(crash) is crash
-    assert MemoryShortage(None, lambda: True).instead_of(crash) is crash
+    assert isinstance(watched({"others": 40 * GIB}).verdict_for_crash(crash), Unjudged)
+    assert watched({"others": 4 * GIB}).verdict_for_crash(crash) is crash
+    assert MemoryShortage(None, lambda: True).verdict_for_crash(crash) is crash
 
 
 def test_the_next_job_begins_without_blame() -> None:
@@ -260,12 +260,12 @@ class Scene:
         ceilings = DeviceCeilings(device, 1, (), KeptCeilings(None))
         pool = WorkerPool(WorkerOptions(spares=0))
         lane = MeasuringLane("cpu", folder)
-        self.room = JudgeResources(pool, lane, device, 1, DeviceProbe("cpu"), ceilings, ledger=ledger)
+        self.resources = JudgeResources(pool, lane, device, 1, DeviceProbe("cpu"), ceilings, ledger=ledger)
         self.held = 0
         self.lacks: Callable[[Case], bool] = lambda case: False
         self.error: Exception = torch.OutOfMemoryError(LACKING)
         memory = PretendedMemory(lambda: self.held if self.has_candidate else 0)
-        self.room.shortage = MemoryShortage(memory, lambda: self.has_candidate)
+        self.resources.shortage = MemoryShortage(memory, lambda: self.has_candidate)
         call = Evaluator._call
 
         def called(evaluator: Evaluator, case: Case, *given: Any) -> Any:
@@ -277,12 +277,12 @@ class Scene:
 
     @property
     def has_candidate(self) -> bool:
-        return self.room._candidate_worker is not None
+        return self.resources._candidate_worker is not None
 
     def record(self, source: str = RIGHT) -> Any:
         files = SourceFiles((SourceFile("k.py", source),), "kernel")
         job = Job(CASE, Implementation("tests", RELU, files), "quick", measured=False)
-        return judge(job, self.room, "cpu", "tests", "best")
+        return judge(job, self.resources, "cpu", "tests", "best")
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     try:
         yield made
     finally:
-        made.room.close()
+        made.resources.close()
 
 
 def is_variant(case: Case) -> bool:
@@ -374,7 +374,7 @@ def test_memory_that_an_earlier_candidate_held_is_not_missing_to_the_next_job(sc
         if scene.has_candidate:
             raise ReferenceFailure("needs about 9 GiB to be judged")
 
-    scene.room.without_candidate_if_needed(require)
+    scene.resources.without_candidate_if_needed(require)
     assert asked == [True, False]
 
 
@@ -387,8 +387,8 @@ def test_what_the_reference_needs_is_asked_again_if_memory_was_lacking(
 ) -> None:
     with monkeypatch.context() as lacking:
         lacking.setattr(operators, "resolve", lambda name: raising(error, RELU))
-        assert scene.room.reference_peak_bytes(CASE) is None
-    assert (scene.room.reference_peak_bytes(CASE) is not None) is is_known_later
+        assert scene.resources.reference_peak_bytes(CASE) is None
+    assert (scene.resources.reference_peak_bytes(CASE) is not None) is is_known_later
 
 
 def test_a_case_waits_for_memory_that_another_process_of_ours_has_reserved(
@@ -401,19 +401,19 @@ def test_a_case_waits_for_memory_that_another_process_of_ours_has_reserved(
     try:
         other = ledger.reserve(100_000)
         assert other is not None
-        threading.Thread(target=release_when_waited_for, args=(made.room, other), daemon=True).start()
+        threading.Thread(target=release_when_waited_for, args=(made.resources, other), daemon=True).start()
         record = made.record()
         assert verdict_name(record.verdict) == "agrees", explain(record.verdict)
         assert record.attempts == 1
         assert record.stage_seconds["wait"] > 0.3
         assert ledger.try_reserve(200_000) is not None, "the job has released its own"
     finally:
-        made.room.close()
+        made.resources.close()
 
 
-def release_when_waited_for(room: JudgeResources, reservation: Reservation) -> None:
-    while not room.memory.waits:
+def release_when_waited_for(resources: JudgeResources, reservation: Reservation) -> None:
+    while not resources.memory.waits:
         time.sleep(0.01)
-    assert room.waits, "the judge says that it is alive"
+    assert resources.waits, "the judge says that it is alive"
     time.sleep(0.4)
     reservation.release()

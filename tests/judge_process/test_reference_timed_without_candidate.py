@@ -10,7 +10,7 @@ import pytest
 from torchstone import schema
 from torchstone.judge_process.reference_timed_without_candidate import (
     Beforehand,
-    CameTooSoonError,
+    LoadedTooEarlyError,
     _rounds,
     with_reference_alone,
 )
@@ -43,22 +43,22 @@ class Calls:
         return Times(1000, 1000)
 
 
-class Quiet:
-    """The quiet that comes or not, and stays as often as is said."""
+class FakeIdleCores:
+    """Idle cores by plan: whether the wait succeeds, and whether they stay idle at each look."""
 
     def __init__(self, comes: bool, stays: list[bool]) -> None:
         self._comes, self._stays = comes, stays
 
-    def comes(self) -> bool:
+    def wait_until_idle(self) -> bool:
         return self._comes
 
-    def is_there(self) -> bool:
+    def are_idle(self) -> bool:
         return self._stays.pop(0)
 
 
 def rounds(comes: bool, stays: list[bool]) -> list[schema.Block] | None:
     parties: Any = {"reference": Calls(), "shim": Calls()}
-    quiet: Any = Quiet(comes, stays)
+    quiet: Any = FakeIdleCores(comes, stays)
     return _rounds(measurement(), parties, quiet)
 
 
@@ -74,8 +74,8 @@ def test_a_candidate_that_has_not_ended_gets_no_speed() -> None:
 
 def test_a_fast_candidate_that_was_there_before_its_reference_was_timed_has_to_come_again() -> None:
     nobody: Any = None
-    with pytest.raises(CameTooSoonError):
-        with_reference_alone(nobody, nobody, nobody, measurement(), Beforehand(too_late=True))
+    with pytest.raises(LoadedTooEarlyError):
+        with_reference_alone(nobody, nobody, nobody, measurement(), Beforehand(already_loaded=True))
 
 
 def test_nothing_is_timed_on_cores_that_do_not_become_quiet() -> None:

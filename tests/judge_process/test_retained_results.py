@@ -87,8 +87,8 @@ def test_a_new_result_may_not_lie_there() -> None:
     retained, _ = held(Memory(), ResultAddress(OWN))
     for address, call in ((OWN, 1), (OWN + BYTES - 4, 1), (OWN - 4, 1), (OWN + BYTES, None), (OWN - BYTES, None)):
         later = block_of(ResultAddress(OWN + (1 << 20)), ResultAddress(address))
-        assert retained.covered_by(later) == call
-        later.on_kept = retained.covered_by(later)
+        assert retained.find_call_on_kept_result(later) == call
+        later.call_on_kept_result = retained.find_call_on_kept_result(later)
         assert (OwnMemoryGuard().examine(later) is None) == (call is None)
 
 
@@ -124,22 +124,22 @@ def test_calls_that_fit_are_told_from_the_quickest_block() -> None:
         assert retained.calls_within(60_000_000) == calls
 
 
-class Room:
+class Resources:
     """Looks in a candidate's first job and never again."""
 
     def __init__(self) -> None:
         self.asked = 0
 
-    def looks_at_kept_results(self, key: str) -> bool:
+    def keeps_results_in_job(self, key: str) -> bool:
         self.asked += 1
         return self.asked == 1
 
 
 def test_dying_is_no_way_around_a_look() -> None:
     job: Any = Job(RELU, Implementation("aten", RELU.operator, ImportPath("torch", "relu"), "aten"), measured=False)
-    room: Any = Room()
+    resources: Any = Resources()
     randomness = RepeatableRandomness()
-    assert CandidateSession(job, room, randomness).keeps_results()
+    assert CandidateSession(job, resources, randomness).keeps_results()
     randomness.begin_again()
-    assert CandidateSession(job, room, randomness).keeps_results(), "the second try of the same job"
-    assert not CandidateSession(job, room).keeps_results(), "another job"
+    assert CandidateSession(job, resources, randomness).keeps_results(), "the second try of the same job"
+    assert not CandidateSession(job, resources).keeps_results(), "another job"

@@ -36,7 +36,7 @@ from torchstone.judging import (
     stated_size_cases,
     with_other_numbers,
 )
-from torchstone.judging.compare.reference_trust import as_far_as_promised, is_left_open
+from torchstone.judging.compare.reference_trust import plan_accepts_any_result, with_reference_where_excused
 from torchstone.judging.plans import PLANS, CaseFacts
 from torchstone.judging.planting.planted_calls import facts_of
 
@@ -99,7 +99,7 @@ def digests(case: schema.Case, seed: int) -> Mapping[str, str]:
         "drawn": _digest(map(_bits, draw_calls(case, seed, 2, _CPU))),
         "planted": _digest(_planted(case, seed, names)),
         "scheduled": _digest([*map(_bits, planting.calls), *scheduled]),
-        "excused": _digest(map(_excuses, planting.answered()[:_MOST_EXCUSED])),
+        "excused": _digest(map(_excuses, planting.expected_results()[:_MOST_EXCUSED])),
         "variants": _digest(map(msgspec.json.encode, [*variants, *_of_stated_size(case, random.Random(seed))])),
         "bounds": _digest(_bounds(usual)),
     }
@@ -135,10 +135,10 @@ def _excuses(expected: Expected) -> bytes:
     """Which elements of a wrong answer are excused: of one with NaN, infinities and zeros in it."""
     outputs = [_spoilt(output.native) for output in expected.outputs]
     after = [_spoilt(storage) for storage in expected.inputs_after]
-    excused, excused_after = as_far_as_promised(expected, outputs, after)
+    excused, excused_after = with_reference_where_excused(expected, outputs, after)
     pairs = zip([*outputs, *after], [*excused, *excused_after], strict=True)
     changed = [_changed(one, other) for one, other in pairs]
-    return f"{expected.call.planted} {is_left_open(expected)} {changed}".encode()
+    return f"{expected.call.planted} {plan_accepts_any_result(expected)} {changed}".encode()
 
 
 def _spoilt(native: object) -> object:

@@ -24,7 +24,7 @@ import torch
 
 from torchstone import operators
 from torchstone.judging import Expected, Mismatch, Reference, ReferenceFailure, compare_many, draw_calls
-from torchstone.judging.reference_repeatability import agrees_on_plain_memory
+from torchstone.judging.reference_repeatability import agrees_on_contiguous_memory
 from torchstone.schema import Argument, Case, Sequence, Tensor, tensors_of
 from torchstone.suites import CaseQuery
 from torchstone.suites.opinfo import OpInfoSuite
@@ -157,7 +157,8 @@ def outcome(case: Case, expected: Expected, kernel: Kernel) -> str | None:
     answer = compare_many([expected], [_as_expected(outputs, expected)], [expected.inputs_after])
     if not isinstance(answer, Mismatch):
         return ""
-    return f"{answer.message[:250]} (torch stands by it on plain memory: {agrees_on_plain_memory(expected, CPU, CPU)})"
+    stands = agrees_on_contiguous_memory(expected, CPU, CPU)
+    return f"{answer.message[:250]} (torch stands by it on plain memory: {stands})"
 
 
 def _as_expected(outputs: list[Any], expected: Expected) -> list[Any]:

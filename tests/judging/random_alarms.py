@@ -105,7 +105,7 @@ def trial(wanted: Case, calls: int, seed: int, device: torch.device) -> tuple[in
     assert reference.random_results is not None
     for begin in range(0, calls, BLOCK):
         drawn = draw_calls(wanted, seed * calls + begin, min(BLOCK, calls - begin), device)
-        for index, call in enumerate(reference.random_results.with_repeats(drawn), begin):
+        for index, call in enumerate(reference.random_results.with_inserted_repeats(drawn), begin):
             (expected,) = reference.expect_many([call], with_bounds=index % 25 == 0)
             outputs, after = called(reference, call)
             found = compare_many([expected], [outputs], [after])
@@ -118,7 +118,7 @@ def called(reference: Reference, call: Any) -> tuple[list[Any], list[torch.Tenso
     """torch as the candidate, on copies."""
     after = [storage.clone() for storage in storages_of(call)]
     views = [operators.view_of(s, drawn.recipe) for s, drawn in zip(after, call.tensors, strict=True)]
-    return reference.evaluator.on(views, reference.case), after
+    return reference.evaluator.call_on_arithmetic_device(views, reference.case), after
 
 
 def main(trials: int, calls: int, first: int, device: torch.device, begins: str) -> None:

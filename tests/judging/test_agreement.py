@@ -467,8 +467,8 @@ def test_a_call_that_torch_does_not_stand_by_excuses_no_other(
     wanted = case("aten.exp.default", tensor(40))
     calls = [plant(call, "hundreds") for call in draw_calls(wanted, 3, 2, CPU)]
     expected = Reference(wanted, CPU).expect_many(calls)
-    monkeypatch.setattr(agreement, "stands_by", lambda each: each.call.index != open_call)
-    monkeypatch.setattr(agreement, "where_it_stands", lambda *_: None)
+    monkeypatch.setattr(agreement, "reference_is_consistent", lambda each: each.call.index != open_call)
+    monkeypatch.setattr(agreement, "with_reference_where_inconsistent", lambda *_: None)
     outputs = [[each.outputs[0].native * 1.5] for each in expected]
     found = compare_many(expected, outputs, [storages_of(call) for call in calls])
     assert isinstance(found, Mismatch)
@@ -585,7 +585,7 @@ def test_law_one_element_moved_beyond_its_bound_disagrees_and_is_named(
     wanted: Case, seed: int, data: st.DataObject
 ) -> None:
     expected = expected_for(wanted, seed)
-    values = expected.values()[FIRST]
+    values = expected.values(closely=expected.gains_by_looking_closely)[FIRST]
     (moved,) = natives(expected)
     if moved.numel() == 0 or values.exact is None or values.bound is None:
         return
@@ -593,15 +593,14 @@ def test_law_one_element_moved_beyond_its_bound_disagrees_and_is_named(
     index = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), moved.shape))
     limits = torch.finfo(moved.dtype)
     target = float(values.exact[index] + (2.0 * values.bound[index] + abs(float(values.exact[index])) * 4 * limits.eps))
-    moved[index] = target * (1 + 4 * limits.eps) + limits.tiny * 2
+    moved[index] = target + abs(target) * 4 * limits.eps + limits.tiny * 2
     if not math.isfinite(float(moved[index])) or not math.isfinite(float(values.exact[index])):
         return
+    distance = abs(float(moved[index]) - float(values.native[index]))
+    largest = float(values.native.nan_to_num(0.0, 0.0, 0.0).abs().max())
     for item in (expected, *expected.batch.reference.expect_many([expected.call])):
-        if (
-            abs(float(moved[index]) - float(values.native[index])) < 1e-3 * abs(float(values.native[index]))
-            and not item.with_bounds
-        ):
-            continue  # Screening has the level of the case in the place of the neighbourhood's.
+        if not item.with_bounds and distance < max(1e-3, 2 * limits.eps) * largest:
+            continue  # Screening has the level of the whole case in the place of the element's neighbourhood.
         found = compare_many([item], [[moved]], [expected.inputs_after])
         assert isinstance(found, Mismatch)
         assert f"worst at {list(index)}" in found.message

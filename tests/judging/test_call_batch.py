@@ -51,7 +51,7 @@ def outputs_of(series: Series) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     for call in series.calls():
         storages = [tensor.storage.clone() for tensor in call.tensors]
         views = [s.as_strided(t.view.shape, t.view.stride()) for s, t in zip(storages, call.tensors, strict=True)]
-        results.append(series.reference.evaluator.on(views, series.reference.case))
+        results.append(series.reference.evaluator.call_on_arithmetic_device(views, series.reference.case))
         after.append(storages)
     stacked = [torch.stack([result[leaf] for result in results]) for leaf in range(len(results[0]))]
     return stacked, [torch.stack(list(column)) for column in zip(*after, strict=True)]
@@ -131,7 +131,7 @@ class TestChains:
         for index in range(CALLS):
             results.append(torch.relu(arguments[index].view(33, 65)))
             if index + 1 < CALLS:
-                links.follow([results[-1]], [arguments[index + 1].view(33, 65)])
+                links.move_next_arguments([results[-1]], [arguments[index + 1].view(33, 65)])
         series.follow(chain, [torch.stack(results)])
         assert torch.equal(series.storages[0], arguments)
         assert not torch.equal(arguments[1:], drawn[1:])
@@ -157,7 +157,7 @@ class TestChains:
         assert chain is not None
         for value in (1.0, 2.0, 3.0):
             argument = torch.full((1000,), value, dtype=getattr(torch, dtype))
-            Links(chain, CPU).follow([torch.randn(10)], [argument])
+            Links(chain, CPU).move_next_arguments([torch.randn(10)], [argument])
             assert argument.unique().numel() > 30
             assert bool(((argument >= 1.0) & (argument <= 3.0)).all())
 
@@ -168,7 +168,7 @@ class TestChains:
         assert chain is not None
         argument = torch.cat([torch.full((1000,), 0.2), torch.full((1145,), -0.2)])
         before = argument.clone()
-        Links(chain, CPU).follow([torch.randn(10)], [argument])
+        Links(chain, CPU).move_next_arguments([torch.randn(10)], [argument])
         turned = (argument.sign() != before.sign()).double().mean()
         assert 0.1 < turned < 0.6
 
@@ -184,7 +184,7 @@ class TestChains:
         drawn, arguments = series.storages[0].clone(), series.storages[0].clone()
         links = Links(chain, CPU)
         for index in range(CALLS - 1):
-            links.follow([arguments[index].clone()], [arguments[index + 1].view(64, 64)])
+            links.move_next_arguments([arguments[index].clone()], [arguments[index + 1].view(64, 64)])
         series.follow(chain, [arguments.view(CALLS, 64, 64).clone()])
         assert torch.equal(series.storages[0], arguments)
         assert float((arguments[1:] != drawn[1:]).double().mean()) > 0.3
@@ -217,11 +217,13 @@ def test_all_results_and_all_arguments_of_a_gradient_hang_together() -> None:
     links, drawn = Links(chain, CPU), [storage.clone() for storage in series.storages]
     results = [torch.randn(3, 8, 8) for _ in range(3)]
     for index in range(2):
-        links.follow([result[index] for result in results], [each[index + 1].view(8, 8) for each in drawn])
+        links.move_next_arguments([result[index] for result in results], [each[index + 1].view(8, 8) for each in drawn])
     series.follow(chain, results)
     assert all(map(torch.equal, series.storages, drawn))
     changed = [*results[:2], results[2] + 1]
-    assert not any(map(torch.equal, links.followed(changed, drawn), links.followed(results, drawn)))
+    assert not any(
+        map(torch.equal, links.recomputed_arguments(changed, drawn), links.recomputed_arguments(results, drawn))
+    )
 
 
 def test_all_floating_arguments_wait_or_none_does() -> None:

@@ -9,7 +9,7 @@ from judging.cases import case, tensor
 from torchstone.judging import (
     Agreement,
     Reference,
-    calls_to_tell,
+    calls_needed_against_guessing,
     compare,
     draw_call,
     draw_calls,
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 def needed(wanted: Case, seed: int = 0) -> int:
-    return calls_to_tell(Reference(wanted, CPU).expect(draw_call(wanted, seed, CPU)))
+    return calls_needed_against_guessing(Reference(wanted, CPU).expect(draw_call(wanted, seed, CPU)))
 
 
 def booleans(*shape: int, p_true: float = 0.5) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchstone.chain import Chain, Moved
-from torchstone.chain_arithmetic import Links, leading
+from torchstone.chain_arithmetic import Links, selecting_results
 from torchstone.judging import Reference, Series
 from torchstone.schema import Booleans, Case, Fill, Integers, Normal, Tensor
 
@@ -80,11 +80,11 @@ def test_the_judge_finds_the_arguments_that_the_worker_made(
     links = Links(chain, CPU)
     for call in range(CALLS - 1):
         returned = [_laid_out(result[call], turn) for result, turn in zip(stacked, turned, strict=True)]
-        if found := leading(returned):
+        if found := selecting_results(returned):
             rows = [each[call + 1].view(shape) for each, shape in zip(by_worker, given_shapes, strict=True)]
-            links.follow(found, rows)
-    found = leading(stacked)
-    by_judge = links.followed(found, drawn) if found else drawn
+            links.move_next_arguments(found, rows)
+    found = selecting_results(stacked)
+    by_judge = links.recomputed_arguments(found, drawn) if found else drawn
     assert all(map(torch.equal, map(_as_bytes, by_judge), map(_as_bytes, by_worker)))
     assert all(map(torch.equal, map(_as_bytes, stacked), map(_as_bytes, before))), "results are only read"
 
@@ -103,7 +103,7 @@ def test_moved_arguments_stay_in_their_range(dtype: str) -> None:
     chain = chain_of([((500,), dtype)], 3)
     (argument,) = (each[0] for each in arguments_of(chain, 5))
     before = argument.clone()
-    Links(chain, CPU).follow([torch.randn(4)], [argument])
+    Links(chain, CPU).move_next_arguments([torch.randn(4)], [argument])
     low, high = (chain.arguments[0].low, chain.arguments[0].high)
     values = argument.to(torch.float64)
     assert bool(((values >= low) & (values <= high)).all())
@@ -118,8 +118,8 @@ def test_a_conjugate_is_read_by_its_values_not_by_its_memory() -> None:
     for lazy in (stored.conj(), stored.conj().imag):
         by_worker, links = drawn.clone(), Links(chain, CPU)
         for call in range(CALLS - 1):
-            links.follow([lazy[call]], [by_worker[call + 1]])
-        (by_judge,) = links.followed([lazy.resolve_conj().resolve_neg()], [drawn])
+            links.move_next_arguments([lazy[call]], [by_worker[call + 1]])
+        (by_judge,) = links.recomputed_arguments([lazy.resolve_conj().resolve_neg()], [drawn])
         assert torch.equal(by_judge, by_worker)
 
 
@@ -148,7 +148,7 @@ def test_a_series_of_chained_calls_is_followed_and_compared(operator: str, dtype
         found = kernel(arguments[call].view(8, 8))
         rows.append(list(found) if isinstance(found, tuple) else [found])
         if call + 1 < CALLS:
-            links.follow(leading(rows[-1]), [arguments[call + 1].view(8, 8)])
+            links.move_next_arguments(selecting_results(rows[-1]), [arguments[call + 1].view(8, 8)])
     outputs = [torch.stack(column) for column in zip(*rows, strict=True)]
     series.follow(chain, outputs)
     assert torch.equal(_as_bytes(series.storages[0]), _as_bytes(arguments))

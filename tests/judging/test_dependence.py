@@ -22,7 +22,7 @@ def judged(torchs: Kernel, kernel: Kernel, x: torch.Tensor, calls: int) -> str |
     seen = Dependence()
     for index in range(calls):
         own = torch.stack([torchs(x) for _ in range(2 if index else 24)])
-        text = seen.misfit(own, (kernel if index else torchs)(x))
+        text = seen.mismatch_text(own, (kernel if index else torchs)(x))
         if text is not None:
             return text
     return None

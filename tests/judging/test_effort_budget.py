@@ -53,14 +53,14 @@ def test_plans_that_find_nothing_alone_come_at_thorough_only(effort: Effort) -> 
 
 def test_a_job_with_few_variants_gets_one_of_each_group(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds: list[sizes.Kind] = []
-    one = pool.VariantPool._one
+    one = pool.VariantPool._variant_of_kind
 
     def seen(self: pool.VariantPool, *given: object) -> object:
         found = one(self, *given)  # type: ignore[arg-type]
         kinds.extend([given[1]] if found is not None else [])  # type: ignore[list-item]
         return found
 
-    monkeypatch.setattr(pool.VariantPool, "_one", seen)
+    monkeypatch.setattr(pool.VariantPool, "_variant_of_kind", seen)
     wanted = case("aten.relu.default", tensor(12, 34))
     for seed in range(5):
         kinds.clear()

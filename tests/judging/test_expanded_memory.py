@@ -7,7 +7,7 @@ import torch
 
 from judging.cases import case, tensor
 from torchstone.judging import Agreement, Mismatch, Reference, compare, draw_call, hidden_cases
-from torchstone.judging.variants.expanded_memory import expanded, is_read_by_its_strides
+from torchstone.judging.variants.expanded_memory import expanded, respects_stride_zero
 from torchstone.judging.variants.pool import VariantPool, has_expanded
 from torchstone.redteam.fixture_inputs import CASES
 from torchstone.schema import Case, Integers, tensors_of
@@ -102,10 +102,10 @@ def _judged(variant: Case, seed: int) -> Agreement | Mismatch:
 
 def test_what_torch_reads_beside_its_memory_is_no_variant() -> None:
     scales = tensor(5), tensor(5, strides=(0,))
-    assert not is_read_by_its_strides(
+    assert not respects_stride_zero(
         case("aten.native_group_norm.default", tensor(5, 5, 5), *scales, 5, 5, 5, 1, 0.5), 1
     )
-    assert is_read_by_its_strides(case("aten.native_layer_norm.default", tensor(7, 5), [5], *scales, 0.5), 1)
+    assert respects_stride_zero(case("aten.native_layer_norm.default", tensor(7, 5), [5], *scales, 0.5), 1)
 
 
 @pytest.mark.parametrize("name", ["softmax_varied", "mm_gradient_varied"])

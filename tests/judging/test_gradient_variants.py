@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from judging.cases import case, tensor
-from torchstone.gradient_operators import ASKING, Differentiated
+from torchstone.gradient_operators import REQUESTED_GRADIENTS, Differentiated
 from torchstone.judging import Agreement, Mismatch, Reference, compare, draw_call, hidden_cases
-from torchstone.judging.variants.gradient_variants import has_digits, otherwise_differentiated
+from torchstone.judging.variants.gradient_variants import has_correct_digits, with_varied_cotangents
 from torchstone.judging.variants.pool import VariantPool
 from torchstone.schema import Case, Scalar, Sequence, Tensor
 
@@ -18,7 +18,7 @@ SOFTMAX = case("torchstone_grad._softmax.default", [tensor(6, 8)], tensor(6, 8),
 
 
 def many(wanted: Case) -> list[Case]:
-    return [otherwise_differentiated(wanted, random.Random(seed), frozen=seed % 2 == 0) for seed in range(60)]
+    return [with_varied_cotangents(wanted, random.Random(seed), frozen=seed % 2 == 0) for seed in range(60)]
 
 
 def cotangents(wanted: Case) -> tuple[object, ...]:
@@ -33,7 +33,7 @@ def test_cotangents_are_expanded_wholly_and_in_part_and_turned() -> None:
 
 
 def test_some_arguments_do_not_ask_and_some_always_do() -> None:
-    asking = {variant.kwargs.get(ASKING) for variant in many(MM)}
+    asking = {variant.kwargs.get(REQUESTED_GRADIENTS) for variant in many(MM)}
     assert asking == {None, Sequence((Scalar(0),)), Sequence((Scalar(1),))}
 
 
@@ -49,7 +49,7 @@ def test_of_several_results_some_count() -> None:
 
 def test_only_who_asks_gets_a_gradient() -> None:
     a, b, counts = torch.randn(6, 8), torch.randn(8, 5), torch.randn(6, 5)
-    product, gradient = Differentiated(torch.mm).bound(([counts], a, b), {ASKING: [1]})()
+    product, gradient = Differentiated(torch.mm).bound(([counts], a, b), {REQUESTED_GRADIENTS: [1]})()
     assert not product.requires_grad
     assert torch.allclose(product, a @ b)
     assert torch.allclose(gradient, a.T @ counts)
@@ -57,8 +57,8 @@ def test_only_who_asks_gets_a_gradient() -> None:
 
 def test_gradients_that_are_nothing_but_rounding_errors_are_not_asked_for() -> None:
     for steps, sound in (((0, 0), False), ((8, 0), False), ((0, 1), True), (None, True)):
-        assert has_digits(_with_steps(SOFTMAX, steps), 1) == sound
-        assert has_digits(_with_steps(MM, steps and (steps[0] and 5, steps[1])), 1)
+        assert has_correct_digits(_with_steps(SOFTMAX, steps), 1) == sound
+        assert has_correct_digits(_with_steps(MM, steps and (steps[0] and 5, steps[1])), 1)
 
 
 def _with_steps(wanted: Case, steps: tuple[int, ...] | None) -> Case:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from judging.cases import plans_for
 from torchstone.calls.random_arguments import draw_call, draw_calls
 from torchstone.judging import Mismatch, Reference, compare_many, plant, planted_calls
-from torchstone.judging.plans.one_magnitude import OneMagnitude, is_for_its_digits
+from torchstone.judging.plans.one_magnitude import OneMagnitude, exists_for_precision
 from torchstone.schema import Case, Integers, Normal, Tensor, Uniform
 
 CPU = torch.device("cpu")
@@ -59,7 +59,7 @@ def test_only_such_functions_and_only_within_what_a_recipe_states() -> None:
     assert OneMagnitude.name not in plans_for(case("aten.log.default"), once=False)
     assert OneMagnitude.name not in plans_for(case("aten.log1p.default", Integers(0, 5), "int64"), once=False)
     assert OneMagnitude.name not in plans_for(case("aten.erfc.default", Uniform(0.0, 1.0)), once=False)
-    assert not is_for_its_digits("aten.gelu.default")
+    assert not exists_for_precision("aten.gelu.default")
 
 
 @given(seed=st.integers(0, 1 << 20))

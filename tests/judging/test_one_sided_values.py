@@ -12,7 +12,7 @@ import torch
 from torchstone import model_operators
 from torchstone.judging import Mismatch, Reference, compare_many, draw_call, plant, planted_calls
 from torchstone.judging.plans.all_true_or_false import NoneTrue, Whole
-from torchstone.judging.plans.first_of_ties import says_which_of_equals
+from torchstone.judging.plans.first_of_ties import promises_first_of_ties
 from torchstone.judging.plans.one_sided_values import Above, Below
 from torchstone.judging.reference.expected import states_format
 from torchstone.judging.variant_tag import HIDDEN
@@ -127,12 +127,12 @@ def model(body: str) -> Case:
 
 @pytest.mark.parametrize("body", ["x.argmax(1)", "x.t().contiguous().argmin(0)", "x.max(1)[1]"])
 def test_of_models_that_only_look_for_the_largest_the_first_of_equals_is_promised(body: str) -> None:
-    assert says_which_of_equals(draw_call(model(body), 1, CPU))
+    assert promises_first_of_ties(draw_call(model(body), 1, CPU))
 
 
 @pytest.mark.parametrize("body", ["x.topk(3)[1]", "(x * 3).argmax(1)", "x.sort(1)[1]", "x.relu()"])
 def test_of_others_nobody_knows(body: str) -> None:
-    assert not says_which_of_equals(draw_call(model(body), 1, CPU))
+    assert not promises_first_of_ties(draw_call(model(body), 1, CPU))
 
 
 def test_who_is_asked_for_contiguous_memory_says_how_results_lie() -> None:

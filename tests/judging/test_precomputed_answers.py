@@ -34,12 +34,12 @@ def count_natives(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> list
 
 
 @given(st.integers(1, 9), st.data())
-def test_parts_of_what_was_foreseen_are_what_would_have_been_found(count: int, data: st.DataObject) -> None:
+def test_parts_of_what_was_precomputed_are_what_would_have_been_found(count: int, data: st.DataObject) -> None:
     for wanted in (ADD, NONZERO):
         calls = draw_calls(wanted, data.draw(st.integers(0, 99)), count, CPU)
         first = data.draw(st.integers(0, count))
         evaluator, plain = Evaluator(wanted, CPU), Evaluator(wanted, CPU)
-        evaluator.foresee(calls)
+        evaluator.precompute(calls)
         for part in (calls[:first], calls[first:]):
             if part:
                 found, usual = evaluator.natives(part), plain.natives(part)
@@ -55,7 +55,7 @@ def test_torch_is_asked_once_and_each_answer_is_given_once(monkeypatch: pytest.M
     evaluator = Evaluator(ADD, CPU)
     blocks = count_natives(evaluator, monkeypatch)
     calls = draw_calls(ADD, 1, 5, CPU)
-    evaluator.foresee(calls)
+    evaluator.precompute(calls)
     evaluator.natives(calls[:2])
     evaluator.natives(calls[2:])
     assert blocks == [5]
@@ -63,11 +63,11 @@ def test_torch_is_asked_once_and_each_answer_is_given_once(monkeypatch: pytest.M
     assert blocks == [5, 2], "who asks again, perhaps because it may have another answer, has torch asked"
 
 
-def test_calls_that_were_not_foreseen_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_were_not_precomputed_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator = Evaluator(ADD, CPU)
     blocks = count_natives(evaluator, monkeypatch)
     one, other = draw_calls(ADD, 1, 1, CPU), draw_calls(ADD, 1, 1, CPU)
-    evaluator.foresee(one)
+    evaluator.precompute(one)
     evaluator.natives(other)
     assert blocks == [1, 1], "equal values are not the same call"
 
@@ -77,7 +77,7 @@ def test_if_torch_refuses_one_call_the_others_are_answered_all_the_same() -> Non
     reference = Reference(wanted, CPU)
     good, bad = draw_calls(wanted, 1, 2, CPU)
     bad.tensors[1].storage.fill_(99)
-    reference.foresee([good, bad])
+    reference.precompute([good, bad])
     (found,) = reference.expect_many([good])
     assert torch.equal(found.outputs[0].native, good.args[0][good.args[2]])
     with pytest.raises(ReferenceFailure):

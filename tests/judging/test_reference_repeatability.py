@@ -10,12 +10,12 @@ from torchstone.calls.reference_calls import Evaluation, Evaluator
 from torchstone.judging import (
     Expected,
     Reference,
-    agrees_about_nothing,
-    agrees_on_plain_memory,
+    agrees_on_contiguous_memory,
+    agrees_on_empty_arguments,
     agrees_with_itself,
+    declares_nondeterminism,
     draw_call,
-    has_the_kinds_of,
-    says_it_races,
+    has_result_dtypes_of,
 )
 from torchstone.judging.reference.unused_randomness import draws_nothing
 from torchstone.schema import Argument, Case, Integers, Normal, Scalar, Sequence, Tensor
@@ -59,24 +59,24 @@ def real(*shape: int, strides: tuple[int, ...] | None = None, offset: int = 0) -
 
 def test_torch_is_asked_whether_its_threads_race() -> None:
     racing = expected_of("aten.put_.default", real(12), Tensor((3,), "int64", Integers(0, 12)), real(3))
-    assert says_it_races(racing, CPU, CPU)
-    assert not says_it_races(expected_of("aten.mm.default", real(12, 9), real(9, 5)), CPU, CPU)
+    assert declares_nondeterminism(racing, CPU, CPU)
+    assert not declares_nondeterminism(expected_of("aten.mm.default", real(12, 9), real(9, 5)), CPU, CPU)
     assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_torch_agrees_with_itself_on_plain_memory_as_a_rule() -> None:
     transposed = real(12, 9, strides=(1, 12), offset=3)
-    assert agrees_on_plain_memory(expected_of("aten.mm.default", transposed, real(9, 5, offset=2)), CPU, CPU)
-    assert agrees_on_plain_memory(expected_of("aten.add_.Tensor", transposed, real(9, strides=(2,))), CPU, CPU)
-    assert agrees_on_plain_memory(expected_of("aten.relu.default", real(12, 9)), CPU, CPU)
-    assert agrees_on_plain_memory(expected_of("aten.rand_like.default", transposed), CPU, CPU)
+    assert agrees_on_contiguous_memory(expected_of("aten.mm.default", transposed, real(9, 5, offset=2)), CPU, CPU)
+    assert agrees_on_contiguous_memory(expected_of("aten.add_.Tensor", transposed, real(9, strides=(2,))), CPU, CPU)
+    assert agrees_on_contiguous_memory(expected_of("aten.relu.default", real(12, 9)), CPU, CPU)
+    assert agrees_on_contiguous_memory(expected_of("aten.rand_like.default", transposed), CPU, CPU)
 
 
 def test_attention_with_a_step_in_the_last_dimension_does_not() -> None:
     query, plain = real(2, 4, 21, 9, strides=(1512, 378, 18, 2), offset=7), real(2, 4, 21, 9)
     name = "aten._scaled_dot_product_flash_attention_for_cpu.default"
-    assert not agrees_on_plain_memory(expected_of(name, query, plain, plain), CPU, CPU)
-    assert agrees_on_plain_memory(expected_of(name, plain, plain, plain), CPU, CPU)
+    assert not agrees_on_contiguous_memory(expected_of(name, query, plain, plain), CPU, CPU)
+    assert agrees_on_contiguous_memory(expected_of(name, plain, plain, plain), CPU, CPU)
 
 
 def test_bits_that_differ_by_where_memory_begins_are_not_drawn() -> None:
@@ -99,21 +99,21 @@ def test_what_is_written_to_other_memory_is_compared_there(monkeypatch: pytest.M
         return found
 
     monkeypatch.setattr(Evaluator, "natives", otherwise)
-    assert not agrees_on_plain_memory(expected, CPU, CPU)
+    assert not agrees_on_contiguous_memory(expected, CPU, CPU)
 
 
 def test_a_variant_returns_what_the_stated_case_does() -> None:
     def dropout(rows: int) -> Expected:
         return expected_of("aten.native_dropout.default", real(rows, 8), Scalar(0.5), Scalar(True))
 
-    assert has_the_kinds_of(dropout(3), dropout(5).outputs)
-    assert not has_the_kinds_of(dropout(0), dropout(5).outputs), "its mask is none"
+    assert has_result_dtypes_of(dropout(3), dropout(5).outputs)
+    assert not has_result_dtypes_of(dropout(0), dropout(5).outputs), "its mask is none"
 
 
 def test_lists_may_be_longer() -> None:
     short, long = (expected_of("aten.unbind.int", real(size, 8)) for size in (2, 5))
-    assert has_the_kinds_of(long, short.outputs)
-    assert has_the_kinds_of(short, long.outputs)
+    assert has_result_dtypes_of(long, short.outputs)
+    assert has_result_dtypes_of(short, long.outputs)
 
 
 def test_the_mean_of_nothing_is_no_answer_and_its_sum_is() -> None:
@@ -123,11 +123,11 @@ def test_the_mean_of_nothing_is_no_answer_and_its_sum_is() -> None:
             "aten.native_layer_norm.default", real(4, columns), Sequence((Scalar(columns),)), *weights, Scalar(1e-5)
         )
 
-    assert not agrees_about_nothing(layer_norm(0))
-    assert agrees_about_nothing(layer_norm(3))
-    assert agrees_about_nothing(expected_of("aten.sum.dim_IntList", real(4, 0), Sequence((Scalar(1),))))
+    assert not agrees_on_empty_arguments(layer_norm(0))
+    assert agrees_on_empty_arguments(layer_norm(3))
+    assert agrees_on_empty_arguments(expected_of("aten.sum.dim_IntList", real(4, 0), Sequence((Scalar(1),))))
 
 
 def test_a_product_of_nothing_has_no_shape_to_hold_against_anyone() -> None:
-    assert not agrees_about_nothing(expected_of("aten.addmv.default", real(1), real(5, 0), real(0)))
-    assert agrees_about_nothing(expected_of("aten.addmv.default", real(5), real(5, 3), real(3)))
+    assert not agrees_on_empty_arguments(expected_of("aten.addmv.default", real(1), real(5, 0), real(0)))
+    assert agrees_on_empty_arguments(expected_of("aten.addmv.default", real(5), real(5, 3), real(3)))

@@ -40,7 +40,7 @@ def half_hashed(x: torch.Tensor) -> torch.Tensor:
 
 
 def blocks(repeats: Repeats, count: int, lengths: list[int]) -> list[list[DrawnCall]]:
-    return [repeats.put_among(draw_calls(case(count), seed, each, CPU)) for seed, each in enumerate(lengths)]
+    return [repeats.insert_repeats(draw_calls(case(count), seed, each, CPU)) for seed, each in enumerate(lengths)]
 
 
 def refused(torchs: Draw, kernel: Draw, count: int, lengths: list[int]) -> str | None:
@@ -48,7 +48,7 @@ def refused(torchs: Draw, kernel: Draw, count: int, lengths: list[int]) -> str |
     for block in blocks(repeats, count, lengths):
         for call in block:
             x = call.tensors[0].view
-            text = repeats.misfit(call, "output 0", torchs(x), kernel(x), 1.0)
+            text = repeats.mismatch_text(call, "output 0", torchs(x), kernel(x), 1.0)
             if text is not None:
                 return text
     return None

@@ -50,7 +50,7 @@ def refused(torchs: Draw, kernel: Draw, count: int, calls: int, widened: float =
         x = values(count)
         own = [torchs(x) for _ in range(1 if index else 24)]
         stacked = {name: torch.stack([each[name] for each in own]) for name in own[0]}
-        found = relations.misfit(stacked, kernel(x), {"argument 0": x}, widened)
+        found = relations.mismatch_text(stacked, kernel(x), {"argument 0": x}, widened)
         if found is not None:
             return found[1]
     return None
@@ -99,7 +99,7 @@ def test_noise_that_was_not_multiplied_with_is_refused() -> None:
 
 
 def test_nothing_is_said_of_results_without_a_partner() -> None:
-    found = Relations().misfit({"output 0": torch.rand(3, 5)}, {"output 0": torch.rand(5)}, {}, 1.0)
+    found = Relations().mismatch_text({"output 0": torch.rand(3, 5)}, {"output 0": torch.rand(5)}, {}, 1.0)
     assert found is None
     empty = {"output 0": torch.rand(0), "output 1": torch.rand(0)}
-    assert Relations().misfit({name: each[None] for name, each in empty.items()}, empty, {}, 1.0) is None
+    assert Relations().mismatch_text({name: each[None] for name, each in empty.items()}, empty, {}, 1.0) is None

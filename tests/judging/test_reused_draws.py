@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from judging.cases import case, tensor
 from judging.random_alarms import KINDS, called, trial
 from torchstone.judging import Mismatch, Reference, compare_many, draw_call
-from torchstone.judging.stochastic.distribution import quick_misfit
+from torchstone.judging.stochastic.distribution import quick_mismatch_text
 from torchstone.judging.stochastic.reused_draws import CLASSES, REMEMBERED, Recurrence, _Classes, _Memory, _Neighbours
 from torchstone.schema import Case
 
@@ -55,7 +55,7 @@ CONTINUOUS_KINDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def refused(operator: str, draw: Draw, results: list[torch.Tensor]) -> str | None:
     count = len(results[0])
     memory = Recurrence(operator, torch.stack([draw(count) for _ in range(24)]))
-    return next((text for result in results if (text := memory.misfit(draw(count), result)) is not None), None)
+    return next((text for result in results if (text := memory.mismatch_text(draw(count), result)) is not None), None)
 
 
 def pooled(draw: Draw, change: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], count: int) -> list[torch.Tensor]:
@@ -207,7 +207,7 @@ def test_numbers_that_are_drawn_for_some_values_only_are_random_from_then_on() -
         (expected,) = reference.expect_many([call], with_bounds=seed == 0)
         outputs, after = called(reference, call)
         assert not isinstance(compare_many([expected], [outputs], [after]), Mismatch)
-        assert reference.random_results.idle is (sign > 0)
+        assert reference.random_results.draws_nothing is (sign > 0)
     wrong = [torch.full_like(outputs[0], 5.0), *outputs[1:]]
     assert isinstance(compare_many([expected], [wrong], [after]), Mismatch)
 
@@ -230,10 +230,10 @@ def test_a_heavy_tail_may_reach_infinity_but_not_beyond_numbers() -> None:
     own = torch.empty(500, dtype=torch.float16).cauchy_().clamp_(-1000, 1000)
     got = own.clone()
     got[7] = torch.inf
-    assert quick_misfit("aten.cauchy.default", own, got) is None
-    assert quick_misfit("aten.randn.default", own, got) is not None
+    assert quick_mismatch_text("aten.cauchy.default", own, got) is None
+    assert quick_mismatch_text("aten.randn.default", own, got) is not None
     got[7] = torch.nan
-    assert quick_misfit("aten.cauchy.default", own, got) is not None
+    assert quick_mismatch_text("aten.cauchy.default", own, got) is not None
 
 
 def test_undefined_values_of_any_size_agree() -> None:

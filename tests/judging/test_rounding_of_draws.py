@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.judging.stochastic.distribution import ReferenceDraws, misfit, quick_misfit
+from torchstone.judging.stochastic.distribution import ReferenceDraws, mismatch_text, quick_mismatch_text
 
 
 def kept(x: torch.Tensor, p: float, factor: float, divide: bool) -> torch.Tensor:
@@ -23,6 +23,6 @@ def test_rounding_is_no_other_draw_and_another_scale_is(dtype: torch.dtype, p: f
     draws = ReferenceDraws("aten.native_dropout.default", own, None)
     for _ in range(5):
         honest, wrong = kept(x, p, 1.0, divide=True), kept(x, p, 1.02, divide=False)
-        assert misfit(draws, honest) is None
-        assert quick_misfit("aten.native_dropout.default", own[0], honest) is None
-        assert misfit(draws, wrong) is not None
+        assert mismatch_text(draws, honest) is None
+        assert quick_mismatch_text("aten.native_dropout.default", own[0], honest) is None
+        assert mismatch_text(draws, wrong) is not None

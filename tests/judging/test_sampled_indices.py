@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchstone.judging import Agreement, Reference, compare, draw_calls
-from torchstone.judging.stochastic.sampled_indices import outside, picked, source_of
+from torchstone.judging.stochastic.sampled_indices import range_message, selected_values, source_of
 from torchstone.schema import Case, Scalar, Tensor, Uniform
 
 CPU = torch.device("cpu")
@@ -41,6 +41,6 @@ def test_an_argument_is_pointed_at_if_it_has_the_rows_and_room_for_the_indices()
     assert source_of(indices, [torch.rand(5, 9), weights]) is weights
     assert source_of(indices + 9, [weights]) is None
     assert source_of(indices.float(), [weights]) is None
-    assert torch.equal(picked(weights, indices)[1], weights.gather(1, indices[1]))
-    assert outside(weights, indices) is None
-    assert "expected 0 to 8" in str(outside(weights, indices - 9))
+    assert torch.equal(selected_values(weights, indices)[1], weights.gather(1, indices[1]))
+    assert range_message(weights, indices) is None
+    assert "expected 0 to 8" in str(range_message(weights, indices - 9))

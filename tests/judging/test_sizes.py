@@ -25,7 +25,7 @@ from torchstone.judging import (
 from torchstone.judging.variants.pool import VariantPool
 from torchstone.judging.variants.scalars import rescalings
 from torchstone.judging.variants.sizes import MOST_ELEMENTS, variants
-from torchstone.judging.variants.unequal_sizes import uneven
+from torchstone.judging.variants.unequal_sizes import with_unequal_sizes
 from torchstone.judging.variants.validity import is_valid
 from torchstone.schema import Booleans, Case, Integers, Normal, Scalar, Sequence, Tensor, Uniform, tensors_of
 from torchstone.suites import CaseQuery
@@ -274,7 +274,12 @@ def test_numbers_that_torch_refuses_or_that_leave_nothing_finite_stay() -> None:
 
 
 def uneven_of(wanted: Case, jobs: int = 20) -> list[Case]:
-    return [found for seed in range(jobs) for found in uneven(wanted, random.Random(seed)) if is_valid(found, seed)]
+    return [
+        found
+        for seed in range(jobs)
+        for found in with_unequal_sizes(wanted, random.Random(seed))
+        if is_valid(found, seed)
+    ]
 
 
 def test_square_matrices_become_oblong_in_every_job() -> None:
@@ -311,7 +316,7 @@ def test_indices_point_into_what_is_smaller() -> None:
 def test_what_does_not_check_shapes_is_left_alone(operator: str) -> None:
     numbers = (Scalar(2.0), Scalar(None)) if "cdist" in operator else ()
     wanted = Case("test", operator, (tensor(8, 8), tensor(8, 8), *numbers))
-    assert not any(uneven(wanted, random.Random(seed)) for seed in range(10))
+    assert not any(with_unequal_sizes(wanted, random.Random(seed)) for seed in range(10))
 
 
 def test_sizes_that_must_agree_do_and_nothing_is_broadcast() -> None:

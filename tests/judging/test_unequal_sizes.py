@@ -8,7 +8,7 @@ import pytest
 
 from judging.cases import case, tensor
 from torchstone.judging.variants.pool import VariantPool
-from torchstone.judging.variants.unequal_sizes import uneven, with_another_scale
+from torchstone.judging.variants.unequal_sizes import with_another_scale, with_unequal_sizes
 from torchstone.schema import Case, Integers, Sequence, tensors_of
 
 HEADS = [tensor(2, 4, 33, 16)] * 3
@@ -44,7 +44,7 @@ def test_what_people_make_square_differs_in_nearly_every_job(wanted: Case, diffe
 
 def test_one_variant_parts_every_size_that_can_differ() -> None:
     square = case("aten.mm.default", tensor(96, 96), tensor(96, 96))
-    found = [shapes_of(variant) for seed in range(20) for variant in uneven(square, random.Random(seed))]
+    found = [shapes_of(variant) for seed in range(20) for variant in with_unequal_sizes(square, random.Random(seed))]
     assert all(left[1] == right[0] for left, right in found)
     assert sum(len({*left, *right}) == 3 for left, right in found) >= 12
 
@@ -52,7 +52,7 @@ def test_one_variant_parts_every_size_that_can_differ() -> None:
 def test_keys_go_with_values() -> None:
     for operator in ("scaled_dot_product_attention", "_scaled_dot_product_flash_attention_for_cpu"):
         for seed in range(30):
-            for variant in uneven(case(f"aten.{operator}.default", *HEADS), random.Random(seed)):
+            for variant in with_unequal_sizes(case(f"aten.{operator}.default", *HEADS), random.Random(seed)):
                 query, key, value = shapes_of(variant)
                 assert key[:-1] == value[:-1]
                 assert query[:2] == key[:2]
@@ -61,7 +61,7 @@ def test_keys_go_with_values() -> None:
 def test_items_of_lists_get_shapes_of_their_own() -> None:
     lists = [Sequence((tensor(24, 48),) * 4)] * 2
     for seed in range(10):
-        for variant in uneven(case("aten._foreach_add.List", *lists), random.Random(seed)):
+        for variant in with_unequal_sizes(case("aten._foreach_add.List", *lists), random.Random(seed)):
             found = shapes_of(variant)
             assert found[:4] == found[4:]
             assert len(set(found)) > 1
@@ -70,7 +70,9 @@ def test_items_of_lists_get_shapes_of_their_own() -> None:
 def test_indices_stay_within_what_was_parted_twice() -> None:
     index = tensor(24, dtype="int64", fill=Integers(0, 24))
     for seed in range(30):
-        for variant in uneven(case("aten.index_select.default", tensor(24, 24), 1, index), random.Random(seed)):
+        for variant in with_unequal_sizes(
+            case("aten.index_select.default", tensor(24, 24), 1, index), random.Random(seed)
+        ):
             values, where = tensors_of(variant)
             assert isinstance(where.fill, Integers)
             assert where.fill.high <= values.shape[1]
@@ -78,7 +80,7 @@ def test_indices_stay_within_what_was_parted_twice() -> None:
 
 def test_numbers_of_lists_differ_where_torch_takes_it() -> None:
     pooled = case("aten.avg_pool2d.default", tensor(2, 3, 12, 13), [3, 3], [2, 2], [1, 1])
-    found = [variant.args[1:] for seed in range(20) for variant in uneven(pooled, random.Random(seed))]
+    found = [variant.args[1:] for seed in range(20) for variant in with_unequal_sizes(pooled, random.Random(seed))]
     lists = [[[item.value for item in each.items] for each in lists if isinstance(each, Sequence)] for lists in found]
     assert all(any(one != other for one, other in numbers) for numbers in lists)
     assert all(kernel[0] != kernel[1] for kernel, _, _ in lists)
@@ -96,4 +98,4 @@ def test_a_scale_changes_with_the_size_that_it_makes() -> None:
 
 
 def test_of_nothing_no_shape_is_tried() -> None:
-    assert not uneven(case("aten.cholesky.default", tensor(0, 4, 4)), random.Random(1))
+    assert not with_unequal_sizes(case("aten.cholesky.default", tensor(0, 4, 4)), random.Random(1))

@@ -40,7 +40,7 @@ def refused(own: Draw, kernel: Draw, count: int, calls: int, operator: str = "at
         drawn = (
             first if not index else torch.stack([own(count) for _ in range(24 if index % 8 == 7 else 1 + index % 2)])
         )
-        text = rates.misfit(drawn, kernel(count))
+        text = rates.mismatch_text(drawn, kernel(count))
         if text is not None:
             return text
     return None
@@ -126,7 +126,7 @@ def test_the_resolution_that_is_demanded(operator: str, bits: int, right: bool) 
 
 def test_nothing_is_said_of_nothing() -> None:
     rates = Rates("aten.dropout.default", torch.empty(24, 0))
-    assert rates.misfit(torch.empty(24, 0), torch.empty(0)) is None
+    assert rates.mismatch_text(torch.empty(24, 0), torch.empty(0)) is None
 
 
 @given(mean=st.floats(1e-6, 50.0), count=st.integers(0, 120))

@@ -20,7 +20,7 @@ import torch
 
 from torchstone import operators
 from torchstone.judging import Mismatch, Reference, ReferenceFailure, compare_many, draw_calls
-from torchstone.judging.reference_repeatability import agrees_about_nothing, agrees_on_plain_memory
+from torchstone.judging.reference_repeatability import agrees_on_contiguous_memory, agrees_on_empty_arguments
 from torchstone.judging.variants.pool import VariantPool
 from torchstone.schema import Case
 from torchstone.suites import CaseQuery
@@ -77,7 +77,7 @@ def judged(case: Case, decomposed: Any, seed: int) -> str | None:
             answer = compare_many([expected], [outputs], [expected.inputs_after])
             if not isinstance(answer, Mismatch):
                 return ""
-            stands = agrees_on_plain_memory(expected, CPU, CPU) and agrees_about_nothing(expected)
+            stands = agrees_on_contiguous_memory(expected, CPU, CPU) and agrees_on_empty_arguments(expected)
             return f"{answer.message[:250]} (torch stands by it: {stands})"
     return None
 

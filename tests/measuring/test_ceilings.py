@@ -54,15 +54,15 @@ def test_each_dtype_is_measured_when_it_is_first_asked_for(monkeypatch: pytest.M
     monkeypatch.setattr(measuring, "_matmul_flops_per_second", rate)
     kept = KeptCeilings(tmp_path, "cpu")
     ceilings = DeviceCeilings(torch.device("cpu"), 1, (), kept)
-    assert not ceilings.knows(None)
+    assert not ceilings.is_measured(None)
     ceilings.get("int64")
     assert asked == []
-    assert ceilings.knows(None)
+    assert ceilings.is_measured(None)
     assert ceilings.get("float16").flops_per_second == {"float16": 1e11, "float32": 1e11}, "float32 can stand in"
     ceilings.get("float32")
     ceilings.get("float16")
     assert sorted(asked) == ["float16", "float32"]
-    assert DeviceCeilings(torch.device("cpu"), 1, (), kept).knows("float16"), "another process finds it on disk"
+    assert DeviceCeilings(torch.device("cpu"), 1, (), kept).is_measured("float16"), "another process finds it on disk"
 
 
 def test_doubted_ceilings_are_measured_once_more_and_the_better_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,11 +71,11 @@ def test_doubted_ceilings_are_measured_once_more_and_the_better_stays(monkeypatc
     monkeypatch.setattr(measuring, "_latency_ns", lambda device: next(latencies))
     ceilings = DeviceCeilings(torch.device("cpu"), 1, (), KeptCeilings(None))
     ceilings.get(None)
-    ceilings.doubt()
-    assert not ceilings.knows(None)
+    ceilings.request_new_measurement()
+    assert not ceilings.is_measured(None)
     assert ceilings.get(None).latency_ns == 100.0
-    ceilings.doubt()
-    assert ceilings.knows(None), "once is enough"
+    ceilings.request_new_measurement()
+    assert ceilings.is_measured(None), "once is enough"
 
 
 def test_measuring_leaves_the_cores_of_the_judge_alone(measured: tuple[Ceilings, float]) -> None:
@@ -101,7 +101,7 @@ def test_a_failure_reaches_whoever_asked(monkeypatch: pytest.MonkeyPatch) -> Non
     ceilings = DeviceCeilings(torch.device("cpu"), 1, (), KeptCeilings(None))
     with pytest.raises(RuntimeError, match="no memory"):
         ceilings.get(None)
-    assert not ceilings.knows(None)
+    assert not ceilings.is_measured(None)
 
 
 def test_what_is_kept_comes_back(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_failure_while_measuring_again_loses_nothing(monkeypatch: pytest.Monke
     def fail(device: torch.device) -> float:
         raise RuntimeError("no memory")
 
-    ceilings.doubt()
+    ceilings.request_new_measurement()
     with monkeypatch.context() as patch:
         patch.setattr(measuring, "_latency_ns", fail)
         with pytest.raises(RuntimeError, match="no memory"):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from torchstone.measuring import needs_confirmation, timing
-from torchstone.measuring.confirmation import as_if_warm, charged, finding, own_times_ns, ratio_interval
+from torchstone.measuring.confirmation import as_if_warm, charged, confirmation_of, own_times_ns, ratio_interval
 from torchstone.measuring.long_block_experiment import Times, TimingPlan, confirmations, rounds
 from torchstone.measuring.long_blocks import speedup_in_long_blocks
-from torchstone.measuring.speedup import FAR, NOISE_BAND
+from torchstone.measuring.speedup import FAR_RATIO, NOISE_BAND
 from torchstone.schema import Block, Measurement, Party, Way
 
 LONG = 32
@@ -123,7 +123,7 @@ def test_the_interval_of_single_calls_covers_their_ratio() -> None:
 
 
 def test_too_few_single_calls_say_nothing() -> None:
-    assert finding(own_times_ns([]), own_times_ns([]), 2.0, 1.03) == "open"
+    assert confirmation_of(own_times_ns([]), own_times_ns([]), 2.0, 1.03) == "open"
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -195,7 +195,7 @@ def test_what_counts_for_less_says_so_however_wide_its_interval_and_times_agree_
 def test_far_from_1_an_interval_that_contains_1_says_nothing_in_either_direction() -> None:
     for seed in range(200):
         found = timing(noisy(1.0, 1.0, 0.4, seed)).speedup
-        assert found is None or 1 / FAR <= found.ratio <= FAR or not found.low <= 1 <= found.high
+        assert found is None or 1 / FAR_RATIO <= found.ratio <= FAR_RATIO or not found.low <= 1 <= found.high
 
 
 class Cold(Simulated):

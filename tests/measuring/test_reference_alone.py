@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from torchstone.measuring import rests_on_the_judges_clock, timing
-from torchstone.measuring.times_per_call import NOTHING, ratio_alone
+from torchstone.measuring.times_per_call import CONFIRMS_NO_SPEEDUP, ratio_alone
 from torchstone.schema import Block, Measurement, Party, Way
 
 CALLS, SHIM_NS = 8, 20_000
@@ -105,7 +105,7 @@ def test_where_nothing_of_the_candidates_time_is_left_nothing_is_borne_out() -> 
         msgspec.structs.replace(block, elapsed_ns=block.calls * 2_000_000) if block.party == "shim" else block
         for block in measurement(1e6, 2.2e6, 4e6).blocks
     ]
-    assert ratio_alone(blocks) == NOTHING
+    assert ratio_alone(blocks) == CONFIRMS_NO_SPEEDUP
 
 
 def test_a_reference_that_could_not_be_timed_alone_bears_nothing_out() -> None:

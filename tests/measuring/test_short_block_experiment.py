@@ -13,7 +13,7 @@ from torchstone.measuring.long_block_experiment import Inspections, Times
 from torchstone.measuring.short_block_experiment import (
     PAIRS_IN_BURST,
     SHORT_BLOCK_PLANS,
-    Alone,
+    ExclusiveUse,
     ShortBlockPlan,
     calls_in_block,
     reference_call_ns,
@@ -147,16 +147,16 @@ def test_pairs_without_the_candidate_are_as_many_as_asked_for() -> None:
     assert sorted({block.round for block in blocks}) == list(range(50, 60))
 
 
-def logged(log: list[str]) -> Alone:
+def logged(log: list[str]) -> ExclusiveUse:
     """The device is had alone between these words."""
 
     @contextmanager
-    def held() -> Iterator[None]:
+    def acquire() -> Iterator[None]:
         log.append("(")
         yield
         log.append(")")
 
-    return Alone(held, lambda: 0.0)
+    return ExclusiveUse(acquire, lambda: 0.0)
 
 
 def runs_outside(log: list[str]) -> set[str]:

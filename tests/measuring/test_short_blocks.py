@@ -17,7 +17,7 @@ from torchstone.measuring.short_blocks import (
     is_doubtful,
     is_precise,
 )
-from torchstone.measuring.speedup import FAR
+from torchstone.measuring.speedup import FAR_RATIO
 from torchstone.schema import Block, Measurement, Party, Way
 
 CALLS, BLOCK_NS, SHIM_NS = 4, 250_000.0, 20_000.0
@@ -158,7 +158,7 @@ def test_noise_that_favours_the_candidate_counts_as_little_as_noise_against_it(c
             continue
         assert (other is None) == (timing(measurement(turned)).speedup is None)
         far += other is None
-        assert other is None or 1 / FAR <= other.ratio <= FAR
+        assert other is None or 1 / FAR_RATIO <= other.ratio <= FAR_RATIO
     assert far, "some were far from 1"
 
 

@@ -21,7 +21,7 @@ from torchstone.suites import CaseQuery, left_out, select_cases
 from torchstone.suites.captured import Captured, CapturedSuite, Head, read_captured, write_captured
 from torchstone.suites.case_cache import Exclusion
 from torchstone.suites.device_only_operators import CPU_ONLY, CUDA_ONLY, reason_against
-from torchstone.suites.program_capture import INTERRUPTED, MOST_VARIANTS, SECRET, TOO_LARGE, capturing, fitted
+from torchstone.suites.program_capture import INTERRUPTED, MOST_VARIANTS, TOO_LARGE, UNDECLARED_WRITE, capturing, fitted
 from torchstone.suites.recorder import Recorder
 
 CPU = torch.device("cpu")
@@ -111,7 +111,7 @@ def test_what_cannot_be_judged_stays_in_the_file_with_its_reason(tmp_path: Path)
 def test_every_excluded_call_counts_once_whether_it_was_recorded_or_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchstone.suites.program_capture._room_on", lambda device: 0.0)
+    monkeypatch.setattr("torchstone.suites.program_capture._free_bytes", lambda device: 0.0)
     with torchstone.capture(str(tmp_path / "c.jsonl"), operators=["relu"]) as capture:
         for _ in range(3):
             torch.ones(3).relu()
@@ -135,7 +135,7 @@ def test_operators_that_write_what_they_do_not_say_are_excluded(
 ) -> None:
     monkeypatch.setattr(overloads, "_undeclared_writes", lambda case, names: ())
     found = captured(tmp_path / "c.jsonl", lambda: nn.BatchNorm1d(3)(torch.randn(6, 3)), names=("native_batch_norm",))
-    assert [item.reason for item in found.exclusions] == [SECRET]
+    assert [item.reason for item in found.exclusions] == [UNDECLARED_WRITE]
 
 
 def test_what_was_made_without_values_is_no_case(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_what_was_made_without_values_is_no_case(tmp_path: Path) -> None:
 
 
 def test_a_call_that_leaves_no_memory_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchstone.suites.program_capture._room_on", lambda device: 100.0)
+    monkeypatch.setattr("torchstone.suites.program_capture._free_bytes", lambda device: 100.0)
     found = captured(tmp_path / "c.jsonl", lambda: (torch.ones(9).relu(), torch.ones(2).relu()), names=("relu",))
     assert [item.reason for item in found.exclusions] == [TOO_LARGE]
     assert len(found.cases) == 1
@@ -189,7 +189,7 @@ def test_an_interrupt_while_values_are_tried_keeps_what_was_done(monkeypatch: py
 
 
 def test_floats_are_looked_at_in_the_first_calls_and_whole_numbers_in_all() -> None:
-    with Recorder(looks_at_floats=2) as recorder:
+    with Recorder(float_reads=2) as recorder:
         for number in (1, 2, 3):
             torch.full((4,), float(number)).index_select(0, torch.tensor([number]))
     (call,) = [call for call in recorder.calls.values() if call.operator == "aten.index_select.default"]

@@ -156,7 +156,7 @@ class PretendedDevice:
         self.fraction = 0.0
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free.pop(0), 128 * SIZE))
         monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", self.limit)
-        monkeypatch.setattr(kernelbench_reader, "_FREED_SECONDS", 0.3)
+        monkeypatch.setattr(kernelbench_reader, "_MAX_WAIT_FOR_FREE_SECONDS", 0.3)
         monkeypatch.setattr(kernelbench_reader, "_large_case", lambda *_: None)
 
     def limit(self, fraction: float) -> None:

@@ -159,7 +159,7 @@ def prepared(*operators: str) -> Prepared:
 
 
 def kept(folder: Path) -> KeptCatalogue:
-    book = OpInfoSuite()._kept("cpu", "float32")
+    book = OpInfoSuite()._cached_catalogue("cpu", "float32")
     assert book.folder is not None
     assert folder in book.folder.parents
     return book

@@ -43,17 +43,17 @@ def soon() -> float:
     return time.monotonic() + 20.0
 
 
-def send_ahead(worker: Worker, *tokens: str) -> list[Reply]:
+def send_without_waiting(worker: Worker, *tokens: str) -> list[Reply]:
     replies: list[Reply] = []
     worker.freeze()
     for token in tokens:
-        worker.send_ahead(Release(token), soon(), replies.append)
+        worker.send_without_waiting(Release(token), soon(), replies.append)
     return replies
 
 
 def test_they_wait_until_it_is_asked_and_are_answered_in_order(worker: Worker) -> None:
     load(worker, PRINTING)
-    replies = send_ahead(worker, "first", "second")
+    replies = send_without_waiting(worker, "first", "second")
     worker.clear_log()
     time.sleep(0.05)
     assert replies == []
@@ -65,22 +65,22 @@ def test_they_wait_until_it_is_asked_and_are_answered_in_order(worker: Worker) -
 
 def test_settling_leaves_it_still_and_nothing_to_be_read(worker: Worker) -> None:
     load(worker, PRINTING)
-    replies = send_ahead(worker, "first")
-    worker.settle(soon())
+    replies = send_without_waiting(worker, "first")
+    worker.await_sent(soon())
     assert replies == [Done("first")]
     worker.check_silence()
 
 
 def test_a_reply_with_another_token_is_seen(worker: Worker) -> None:
     load(worker, FORGING)
-    send_ahead(worker, "first", "second")
+    send_without_waiting(worker, "first", "second")
     with pytest.raises(BadReplyError):
         worker.ask(Release("third"), soon())
 
 
 def test_a_reply_that_is_left_out_is_seen(worker: Worker) -> None:
     load(worker, SILENT)
-    send_ahead(worker, "first")
+    send_without_waiting(worker, "first")
     with pytest.raises(BadReplyError):
         worker.ask(Release("second"), soon())
 
@@ -93,6 +93,6 @@ def test_who_takes_a_reply_may_refuse_it(worker: Worker) -> None:
         assert not isinstance(reply, Failed)
         raise LookupError
 
-    worker.send_ahead(Release("first"), soon(), refuse)
+    worker.send_without_waiting(Release("first"), soon(), refuse)
     with pytest.raises(LookupError):
-        worker.settle(soon())
+        worker.await_sent(soon())

@@ -46,24 +46,24 @@ def test_what_cannot_be_done_beforehand_is_left_to_the_worker(tmp_path: Path, mo
 
 
 def test_a_worker_finds_the_files_in_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler_warm_up.seed_triton(tmp_path / "none")
+    compiler_warm_up.write_triton_cache(tmp_path / "none")
     assert not (tmp_path / "none").exists()
-    monkeypatch.setattr(compiler_warm_up, "_seed", {"key/module.so": b"built"})
-    compiler_warm_up.seed_triton(tmp_path / "triton")
+    monkeypatch.setattr(compiler_warm_up, "_triton_cache_files", {"key/module.so": b"built"})
+    compiler_warm_up.write_triton_cache(tmp_path / "triton")
     assert (tmp_path / "triton" / "key" / "module.so").read_bytes() == b"built"
 
 
 def test_a_worker_finds_what_judges_have_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler_warm_up, "_kernels_of_torch", {})
+    monkeypatch.setattr(compiler_warm_up, "_torch_kernel_files", {})
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     for age, name in enumerate(("latest", "older", "oldest")):
         (theirs / name).write_bytes(name.encode())
         os.utime(theirs / name, (1000 - age, 1000 - age))
-    monkeypatch.setattr(compiler_warm_up, "_MOST_SEED_BYTES", len("latest" + "older"))
+    monkeypatch.setattr(compiler_warm_up, "_MOST_CACHE_BYTES", len("latest" + "older"))
     monkeypatch.setenv("PYTORCH_KERNEL_CACHE_PATH", str(theirs))
-    compiler_warm_up.keep_kernels_of_torch()
-    compiler_warm_up.seed_torch(tmp_path / "kernels")
+    compiler_warm_up.read_torch_kernels()
+    compiler_warm_up.write_torch_cache(tmp_path / "kernels")
     assert {path.name: path.read_text() for path in (tmp_path / "kernels").iterdir()} == {
         "latest": "latest",
         "older": "older",
@@ -72,6 +72,6 @@ def test_a_worker_finds_what_judges_have_compiled(tmp_path: Path, monkeypatch: p
 
 def test_no_folder_of_compiled_kernels_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_KERNEL_CACHE_PATH", str(tmp_path / "none"))
-    compiler_warm_up.keep_kernels_of_torch()
+    compiler_warm_up.read_torch_kernels()
     monkeypatch.delenv("PYTORCH_KERNEL_CACHE_PATH")
-    compiler_warm_up.keep_kernels_of_torch()
+    compiler_warm_up.read_torch_kernels()

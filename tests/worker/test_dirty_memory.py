@@ -10,12 +10,12 @@ import resource, sys
 import torch
 from torchstone.isolation import linux_calls
 from torchstone.protocol.tensor_places import MOST_KEPT, Output
-from torchstone.worker.dirty_memory import have_ready
+from torchstone.worker.dirty_memory import reserve_result_memory
 
 linux_calls.keep_freed_memory()
 ready, calls, elements = sys.argv[1] == "ready", 8, 1 << 18
 if ready:
-    have_ready([Output("float32", (elements,))], calls)
+    reserve_result_memory([Output("float32", (elements,))], calls)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 results = [torch.full((elements,), 1.0) for _ in range(calls + MOST_KEPT)]
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)

@@ -9,7 +9,7 @@ import pytest
 
 from torchstone.protocol.replies import Done
 from torchstone.supervisor.pausable_worker import PausableWorker
-from torchstone.supervisor.worker_failures import OverranError
+from torchstone.supervisor.worker_failures import WorkerTimeoutError
 from torchstone.supervisor.worker_pool import WorkerPool
 from worker.conftest import load
 
@@ -36,7 +36,7 @@ def test_a_pause_costs_the_worker_no_time(pool: WorkerPool) -> None:
             worker.thaw()
 
     try:
-        with worker.giving_way(pause) as pauses:
+        with worker.polling(pause) as pauses:
             assert isinstance(load(worker, SPINS.format(seconds=0.3), 1.4), Done)
         assert progress[0] == progress[1], "it stood still"
         assert pauses.seconds >= 1.5
@@ -48,7 +48,7 @@ def test_the_deadline_holds_besides_pauses(pool: WorkerPool) -> None:
     worker = pool.take()
     try:
         began = time.monotonic()
-        with worker.giving_way(lambda: None), pytest.raises(OverranError):
+        with worker.polling(lambda: None), pytest.raises(WorkerTimeoutError):
             load(worker, SPINS.format(seconds=60), 0.5)
         assert 0.5 <= time.monotonic() - began < 2
         assert not worker.is_in_kernel()

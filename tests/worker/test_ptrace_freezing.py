@@ -172,7 +172,7 @@ def test_what_takes_over_the_number_of_a_held_thread_is_held_too(
 
     monkeypatch.setattr(ptrace_freezing, "threads_of", late)
     # The wait for execve is part of holding here, and beside other work it may be longer than that is given.
-    monkeypatch.setattr(ptrace_freezing, "_STILL_SECONDS", 2 * _LONG_SECONDS)
+    monkeypatch.setattr(ptrace_freezing, "_FREEZE_SECONDS", 2 * _LONG_SECONDS)
     monkeypatch.setattr(ptrace_freezing, "_ALARM_SECONDS", 3 * _LONG_SECONDS)
     worker.freeze()
     assert listings > 2
@@ -274,7 +274,7 @@ def test_a_worker_that_cannot_be_traced_is_the_machines_fault_only_before_a_cand
 
     with taken(pool) as worker:
         load(worker, TICKING.format(more=""))
-        monkeypatch.setattr("torchstone.supervisor.ptrace_freezing._STILL_SECONDS", 0.2)
+        monkeypatch.setattr("torchstone.supervisor.ptrace_freezing._FREEZE_SECONDS", 0.2)
         monkeypatch.setattr(linux_calls, "trace", refuse)
         with pytest.raises(OverLimitError, match="do not stop"):
             worker.freeze()

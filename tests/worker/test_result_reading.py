@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone.isolation import linux_calls
-from torchstone.supervisor.result_reading import HostReader, Span, UnreadableError, _neighbours, is_readable
+from torchstone.supervisor.result_reading import HostReader, Span, UnreadableError, _copy_groups, is_readable
 
 TEXT = b"what the candidate made"
 
@@ -48,15 +48,15 @@ def test_many_spans_are_read_in_one_go(other: tuple[int, int]) -> None:
 def test_pages_that_are_only_promised_are_found_and_had(other: tuple[int, int]) -> None:
     pid, address = other
     reader, inside = HostReader(pid), address + 256 * 1024
-    assert reader._promised([Span(address, len(TEXT))]).size == 0, "the process has written there"
+    assert reader._unallocated_pages([Span(address, len(TEXT))]).size == 0, "the process has written there"
     spans = [Span(inside + 100, 40 * 4096), Span(inside + 300 * 1024, 1), Span(inside, 0)]
-    assert reader._promised(spans).size >= 41
-    assert reader.complete_ns(spans) > 0
-    assert reader._promised(spans).size == 0
-    assert reader.complete_ns(spans) == 0
+    assert reader._unallocated_pages(spans).size >= 41
+    assert reader.allocate_pages_ns(spans) > 0
+    assert reader._unallocated_pages(spans).size == 0
+    assert reader.allocate_pages_ns(spans) == 0
     assert bytes(next(iter(reader.read([Span(address, len(TEXT))]))).tolist()) == TEXT
     reader.close()
-    assert reader._promised([Span(address, 1)]).tolist() == [address], "who cannot be asked has nothing"
+    assert reader._unallocated_pages([Span(address, 1)]).tolist() == [address], "who cannot be asked has nothing"
 
 
 def test_what_was_read_can_be_overwritten(other: tuple[int, int]) -> None:
@@ -105,7 +105,7 @@ def test_neighbours_are_grouped_without_loss_and_only_within_an_allocation(
     places: list[tuple[int, int]], size: int
 ) -> None:
     absolute = [((base << 40) + offset, base << 40) for offset, base in places]
-    groups = _neighbours(absolute, [Span(0, size)] * len(places))
+    groups = _copy_groups(absolute, [Span(0, size)] * len(places))
     assert sorted(place for group in groups for place in group) == list(range(len(places)))
     for group in groups:
         assert len({absolute[place][1] for place in group}) == 1

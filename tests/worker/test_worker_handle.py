@@ -13,7 +13,7 @@ from torchstone.protocol.commands import Load
 from torchstone.protocol.replies import Done, Failed
 from torchstone.supervisor import wait_for_end
 from torchstone.supervisor.ptrace_freezing import descendants
-from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, WorkerEndedError, WorkerTimeoutError
 from torchstone.supervisor.worker_handle import Worker
 from torchstone.supervisor.worker_pool import WorkerPool
 from worker.conftest import LIMITS, implementation, load
@@ -107,7 +107,7 @@ def test_a_warden_killed_from_outside_leaves_no_ending(worker: Worker) -> None:
 
 def test_a_hang_overruns_and_dies(worker: Worker) -> None:
     began = time.monotonic()
-    with pytest.raises(OverranError):
+    with pytest.raises(WorkerTimeoutError):
         load(worker, "while True: pass", seconds=0.5)
     assert 0.4 < time.monotonic() - began < 3
     assert worker.warden_pid is not None

@@ -35,7 +35,7 @@ from torchstone.api.jobs_for_kernels import (
 from torchstone.api.kernel_argument import Kernel, as_implementation
 from torchstone.api.operator_argument import OperatorName, written_name
 from torchstone.api.settings import OF_PROCESSES, Settings, changed, executor_options
-from torchstone.api.submission_slots import Places
+from torchstone.api.submission_slots import SubmissionSlots
 from torchstone.api.verdict_cache import VerdictCache, cache_key
 from torchstone.backends import Backend, Problem
 from torchstone.backends.accompanying_files import Files
@@ -78,9 +78,9 @@ class Judge(ContextManagerBase):
             warnings.warn(message, stacklevel=2)
         self._options = executor_options(self._settings, self._device, idle_seconds)
         self._queue_size = queue_size
-        self._slots = Places(queue_size)
+        self._slots = SubmissionSlots(queue_size)
         self._lock = threading.Lock()
-        self._dispatch: ExecutorThread | None = None
+        self._session_thread: ExecutorThread | None = None
         self._closed = False
         self._pid = os.getpid()
         _JUDGES.add(self)
@@ -164,12 +164,12 @@ class Judge(ContextManagerBase):
         if isinstance(prepared, Evaluation):
             return prepared
         self._require_open()
-        asked = self._slots.ask()
+        asked = self._slots.request()
         try:
             await asyncio.wrap_future(asked)
         except asyncio.CancelledError:
             if not asked.cancel() and asked.exception() is None:
-                self._slots.leave()  # the slot was assigned at the same moment
+                self._slots.release()  # the slot was assigned at the same moment
             raise
         return await asyncio.wrap_future(self._begin(prepared))
 
@@ -292,14 +292,14 @@ class Judge(ContextManagerBase):
             done.set_result(prepared)
             return done
         self._require_open()
-        asked = self._slots.ask()
+        asked = self._slots.request()
         if not asked.done():
             self._require_other_thread()
         try:
             asked.result()
         except BaseException:  # Ctrl-C while waiting
             if not asked.cancel() and asked.exception() is None:
-                self._slots.leave()
+                self._slots.release()
             raise
         return self._begin(prepared)
 
@@ -308,26 +308,26 @@ class Judge(ContextManagerBase):
         with self._lock:
             try:
                 self._require_open()
-                dispatch = self._dispatch_for(submission)
+                session_thread = self._session_thread_for(submission)
             except BaseException:
-                self._slots.leave()
+                self._slots.release()
                 raise
-        submission.future.add_done_callback(lambda future: self._release_slot(dispatch, submission))
+        submission.future.add_done_callback(lambda future: self._release_slot(session_thread, submission))
         return submission.future
 
-    def _dispatch_for(self, submission: Submission) -> ExecutorThread:
+    def _session_thread_for(self, submission: Submission) -> ExecutorThread:
         """Give the submission to the open session, or to a new one if that has just ended. Returns its thread."""
         for _ in range(_MOST_SESSIONS_TRIED):
-            if self._dispatch is None or self._dispatch.ended:
-                self._dispatch = ExecutorThread(session_of(self._executor()))
-            if self._dispatch.add(submission):
-                return self._dispatch
+            if self._session_thread is None or self._session_thread.ended:
+                self._session_thread = ExecutorThread(session_of(self._executor()))
+            if self._session_thread.add(submission):
+                return self._session_thread
         raise InfrastructureError("the judges end as soon as they are started. See 'torchstone doctor'.")
 
-    def _release_slot(self, dispatch: ExecutorThread, submission: Submission) -> None:
-        self._slots.leave()
+    def _release_slot(self, session_thread: ExecutorThread, submission: Submission) -> None:
+        self._slots.release()
         if submission.future.cancelled():
-            dispatch.withdraw(submission)
+            session_thread.withdraw(submission)
 
     def _executor(self) -> Executor:
         if self._executor_object is not None:
@@ -343,10 +343,10 @@ class Judge(ContextManagerBase):
             return  # after a fork, the processes belong to the parent
         with self._lock:
             self._closed = True
-            dispatch, self._dispatch = self._dispatch, None
+            session_thread, self._session_thread = self._session_thread, None
         self._slots.fail(UsageError("the judge was closed while this submission waited for a place."))
-        if dispatch is not None:
-            dispatch.close()
+        if session_thread is not None:
+            session_thread.close()
 
     def _require_open(self) -> None:
         if self._pid != os.getpid():
@@ -356,8 +356,8 @@ class Judge(ContextManagerBase):
 
     def _require_other_thread(self) -> None:
         """Raise UsageError in the thread that completes futures: it would wait for itself for ever."""
-        dispatch = self._dispatch
-        if dispatch is not None and threading.current_thread() is dispatch.thread:
+        session_thread = self._session_thread
+        if session_thread is not None and threading.current_thread() is session_thread.thread:
             raise UsageError("a callback of a future must not wait for the judge. Submit from another thread.")
 
 

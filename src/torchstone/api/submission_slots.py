@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from threading import Lock
 
 
-class Places:
+class SubmissionSlots:
     """At most ``count`` submissions may be in progress."""
 
     def __init__(self, count: int) -> None:
@@ -23,7 +23,7 @@ class Places:
         """Number of slots in use."""
         return self._count - self._free
 
-    def ask(self) -> Future[None]:
+    def request(self) -> Future[None]:
         """Request a slot. The future is done when the caller holds one; cancel it to stop waiting."""
         asked: Future[None] = Future()
         with self._lock:
@@ -31,7 +31,7 @@ class Places:
         self._assign_slots()
         return asked
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release a slot."""
         with self._lock:
             self._free += 1

@@ -20,7 +20,7 @@ from torchstone.calls.random_arguments import DrawnCall, batched_view
 from torchstone.calls.torch_errors import OPERATOR_ERRORS as OPERATOR_ERRORS
 from torchstone.calls.torch_errors import is_out_of_memory, operator_errors
 from torchstone.errors import TorchstoneError
-from torchstone.transfer import bring
+from torchstone.transfer import copy_to_device
 
 
 class ReferenceFailure(TorchstoneError):  # noqa: N818 - no error of ours: torch cannot do this case here.
@@ -96,7 +96,7 @@ class Evaluator:
         self._device = device
         self._arithmetic_device = device if arithmetic_device is None else arithmetic_device
         self._float64_case = _with_float64_dtypes(case)
-        self.foreseen = PrecomputedResults()
+        self.precomputed = PrecomputedResults()
 
     @property
     def device(self) -> torch.device:
@@ -119,19 +119,21 @@ class Evaluator:
 
     def natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
         """As :meth:`native`, in several parts if the shapes of the results differ from call to call."""
-        found = self.foreseen.take(calls)
+        found = self.precomputed.take(calls)
         return self._natives(calls) if found is None else found
 
-    def foresee(self, calls: Sequence[DrawnCall]) -> None:
+    def precompute(self, calls: Sequence[DrawnCall]) -> None:
         """Evaluate the calls together and keep the results for later. If torch refuses one call, none is kept."""
         with contextlib.suppress(ReferenceFailure):
-            self.foreseen.keep(calls, self._natives(calls))
+            self.precomputed.keep(calls, self._natives(calls))
 
     def _natives(self, calls: Sequence[DrawnCall]) -> list[Evaluation]:
         columns = zip(*(call.tensors for call in calls), strict=True)
         # A single call whose arguments are only read needs no copy of them.
         stack_storages = torch.stack if self.contract.mutated else stacked
-        storages = bring([stack_storages([tensor.storage for tensor in column]) for column in columns], self._device)
+        storages = copy_to_device(
+            [stack_storages([tensor.storage for tensor in column]) for column in columns], self._device
+        )
         results = self._results(storages, len(calls))
         return self._evaluations(results, storages, _slices_of_equal_shapes(results))
 
@@ -140,7 +142,7 @@ class Evaluator:
 
         None if the shapes of the results differ.
         """
-        storages = bring(storages, self._device)
+        storages = copy_to_device(storages, self._device)
         results = self._results(storages, count)
         if len(_slices_of_equal_shapes(results)) > 1:
             return None
@@ -192,7 +194,7 @@ class Evaluator:
         resolved = [[[_resolved(leaf) for leaf in row] for row in each.results] for each in found]
         not_contiguous = [leaf for rows in resolved for row in rows for leaf in row if _is_not_contiguous(leaf)]
         collected = [tensor for each in found for tensor in each.tensors.values()]
-        brought = iter(bring([*collected, *map(_memory_of, not_contiguous)], self._arithmetic_device))
+        brought = iter(copy_to_device([*collected, *map(_memory_of, not_contiguous)], self._arithmetic_device))
         tensors = [dict(zip(each.tensors, brought, strict=False)) for each in found]
         return [
             Evaluation(self._leaves_brought(rows, there, brought), there, each.shared)
@@ -217,7 +219,7 @@ class Evaluator:
             return next(memories).as_strided(leaf.shape, leaf.stride(), 0)
         return leaf if brought is None else brought[call]
 
-    def wide(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
+    def float64_call(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
         """One call in float64, made on the arithmetic device: the returned tensors and the written storages.
 
         Raises torch's errors.
@@ -225,13 +227,13 @@ class Evaluator:
         with _float64_as_default():
             return self._single_call(self._float64_case, storages, views, self._arithmetic_device)
 
-    def once(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
-        """One call in the dtype of the case, made on the device: as :meth:`wide`."""
+    def native_call(self, storages: Sequence[torch.Tensor], views: Sequence[torch.Tensor]) -> Tensors:
+        """One call in the dtype of the case, made on the device: as :meth:`float64_call`."""
         if self._arithmetic_device != self._device:
-            storages = bring(storages, self._device)
+            storages = copy_to_device(storages, self._device)
             views = [operators.view_of(storage, self.recipes[place]) for place, storage in enumerate(storages)]
         found = self._single_call(self.case, storages, views, self._device)
-        return dict(zip(found, bring(found.values(), self._arithmetic_device), strict=True))
+        return dict(zip(found, copy_to_device(found.values(), self._arithmetic_device), strict=True))
 
     def _single_call(
         self,
@@ -244,7 +246,7 @@ class Evaluator:
         found = self._stacked_results([result], [storage.unsqueeze(0) for storage in storages])
         return {place: tensor[0] for place, tensor in found.items()}
 
-    def on(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
+    def call_on_arithmetic_device(self, tensors: Sequence[torch.Tensor], case: schema.Case) -> list[Any]:
         """The leaves that the operator returns for the case's arguments with these tensors.
 
         The tensors lie on the arithmetic device. Raises torch's errors.

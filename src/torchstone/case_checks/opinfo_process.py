@@ -27,7 +27,7 @@ from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.case_cache import Exclusion
 from torchstone.suites.case_from_recorded_call import Domains, Unfit, domains_of, fit
 from torchstone.suites.enlarging import enlarged, repeats_itself
-from torchstone.suites.opinfo_catalogue import CRASHES, Begun, Found, Names, Reply, Sample, SamplingOrder
+from torchstone.suites.opinfo_catalogue import CRASHES, BegunReply, Found, Names, Reply, Sample, SamplingOrder
 from torchstone.suites.recorder import RecordedCall, Recorder, is_bookkeeping
 
 SUITE = "opinfo"
@@ -121,7 +121,7 @@ def _cases_of_calls(
         if operator in order.without:
             exclusions.append(Exclusion(operator, CRASHES, name, len(calls)))
             continue
-        send(Begun(operator))
+        send(BegunReply(operator))
         for number, call in calls:
             _seed()
             try:

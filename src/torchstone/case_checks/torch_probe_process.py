@@ -92,7 +92,9 @@ def _is_refused_elsewhere(case: Case, seed: int) -> bool:
     if decomposed is None or operators.traits(case.operator).pointwise or len(tensors_of(case)) < 2:
         return False
     call = draw_call(case, seed, torch.device("cpu"))
-    first = Evaluator(case, torch.device("cpu")).on([tensor.view.clone() for tensor in call.tensors], case)
+    first = Evaluator(case, torch.device("cpu")).call_on_arithmetic_device(
+        [tensor.view.clone() for tensor in call.tensors], case
+    )
     try:
         found = operators.flatten_outputs(decomposed(*call.args, **call.kwargs))
     except (*OPERATOR_ERRORS, AssertionError):
@@ -114,7 +116,7 @@ def _is_consistent(case: Case, seed: int) -> bool:
     call = draw_call(case, seed, cpu)
     expected = Reference(case, cpu).expect(call)
     strided = [torch.stack([tensor.view, tensor.view], dim=-1)[..., 0] for tensor in call.tensors]
-    outputs = Evaluator(case, cpu).on(strided, case)
+    outputs = Evaluator(case, cpu).call_on_arithmetic_device(strided, case)
     return isinstance(compare(expected, outputs, [tensor.storage for tensor in call.tensors]), Agreement)
 
 

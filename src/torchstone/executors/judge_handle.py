@@ -17,7 +17,7 @@ from typing import IO
 
 import msgspec
 
-from torchstone.atomic_files import cache_folder, keeps_kernels_of_torch
+from torchstone.atomic_files import cache_folder, kernel_cache_environment
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.devices import Device
 from torchstone.executors.worker_setup_for_jobs import WorkerSetup
@@ -47,7 +47,7 @@ pages take several times as long as the arithmetic on them. Workers are started 
 
 
 def _judge_environment(device: Device) -> dict[str, str]:
-    usual = {**clean_environment(os.environ), **device.environment(), **FEW_QUEUES, **keeps_kernels_of_torch()}
+    usual = {**clean_environment(os.environ), **device.environment(), **FEW_QUEUES, **kernel_cache_environment()}
     return {**_MALLOC_SETTINGS, **usual}
 
 
@@ -92,7 +92,7 @@ class JudgeProcess:
         self.connection, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        variables = {**self.device.environment(), **keeps_kernels_of_torch()}
+        variables = {**self.device.environment(), **kernel_cache_environment()}
         zygote = None if fork_server is None else fork_server.order(variables)
         passed = [theirs.fileno(), lifeline, *([] if zygote is None else [zygote.fileno()])]
         self._process = subprocess.Popen(
@@ -113,7 +113,7 @@ class JudgeProcess:
         self._last_message_at, self._stuck = time.monotonic(), False
         options = self._options
         ceilings = cache_folder("ceilings")  # the judge's environment has no HOME, so it gets the path
-        charge = JudgeSettings(
+        settings = JudgeSettings(
             device_type=self.device.kind,
             device_label=self.device.label,
             device_name=self.device.name,
@@ -130,9 +130,9 @@ class JudgeProcess:
             slots=self.device.slots,
             results=options.results,
         )
-        send(self.connection, charge)
+        send(self.connection, settings)
 
-    def hear(self) -> Announcement | None:
+    def receive(self) -> Announcement | None:
         """Receive the judge's next message; None: the judge has ended."""
         try:
             data = receive(self.connection)
@@ -147,7 +147,7 @@ class JudgeProcess:
         return announcement
 
     def give(self, job: Job, lost: int) -> None:
-        """Send a job. If the judge has ended, the next :meth:`hear` returns None."""
+        """Send a job. If the judge has ended, the next :meth:`receive` returns None."""
         self.job, self.lost, self.last_implementation = job, lost, job.implementation.key
         self.cases.add(job.case.key)
         self._last_message_at = time.monotonic()
@@ -155,7 +155,7 @@ class JudgeProcess:
             send(self.connection, job)
 
     def end_if_stuck(self) -> None:
-        """Kill the judge if it has a job and has sent nothing for too long. The next :meth:`hear` then returns None.
+        """Kill the judge if it has a job and has sent nothing for too long. The next :meth:`receive` then returns None.
 
         No stage of a candidate may take longer than twice the longest of its deadlines.
         """
@@ -171,7 +171,7 @@ class JudgeProcess:
         lost, self.job, self.unjudged_in_a_row = self.lost, None, set()
         return msgspec.structs.replace(record, attempts=record.attempts + lost, **where_on(self.device, self._options))
 
-    def last_words(self) -> str:
+    def exit_message(self) -> str:
         """One line with the exit code and the end of the printed output."""
         assert self._process is not None
         assert self._log is not None
@@ -187,11 +187,11 @@ class JudgeProcess:
 
     @property
     def is_held(self) -> bool:
-        """Whether it was started, and :meth:`let_go` was not called since."""
+        """Whether it was started, and :meth:`close_lifeline` was not called since."""
         return self._lifeline is not None
 
-    def let_go(self) -> None:
-        """Close its socket and lifeline. Then it ends, and all its workers with it."""
+    def close_lifeline(self) -> None:
+        """Close its lifeline and its socket. Then it ends, and all its workers with it."""
         if self._process is not None and self._lifeline is not None:
             self.opened = False
             self.connection.close()
@@ -200,14 +200,14 @@ class JudgeProcess:
 
     def abandon(self) -> None:
         """Close the inherited descriptors in a forked child. The judge still belongs to the parent."""
-        self.let_go()
+        self.close_lifeline()
         self._process = None
 
     def stop(self) -> None:
         """Close its lifeline and wait until it has ended; kill it if it does not end in time."""
         if self._process is None:
             return
-        self.let_go()
+        self.close_lifeline()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -26,7 +26,7 @@ from torchstone.judge_process.process import Closed, Judged
 from torchstone.schema import Job, Record
 from torchstone.supervisor.zygote_fork_server import ZygoteForkServer
 
-_LOOK_SECONDS = 10.0
+_POLL_SECONDS = 10.0
 """Longest time between two turns of the loop, in which silent judges are checked."""
 _REST_SECONDS = 60.0
 """A judge that does not start is tried again after this time, while others work."""
@@ -89,7 +89,7 @@ class LocalSession(SessionLoop):
             if self._wakeup < 0:
                 return
             for judge in self._judges:
-                judge.let_go()
+                judge.close_lifeline()
             for judge in self._judges:
                 judge.stop()
             if self._fork_server is not None:
@@ -136,7 +136,7 @@ class LocalSession(SessionLoop):
 
         Returns how many seconds to wait before that is the case for the next one.
         """
-        soonest = _LOOK_SECONDS
+        soonest = _POLL_SECONDS
         for judge in self._judges:
             taken = None if judge.job is None else self._queue.unwanted_seconds(judge.job)
             if judge.job is None or taken is None or not judge.is_held:
@@ -153,8 +153,8 @@ class LocalSession(SessionLoop):
     def _wait_seconds(self) -> float:
         """How long to wait for messages."""
         if self._is_idle():
-            return max(0.0, min(_LOOK_SECONDS, self._idle_since + self._options.idle_seconds - time.monotonic()))
-        return _LOOK_SECONDS
+            return max(0.0, min(_POLL_SECONDS, self._idle_since + self._options.idle_seconds - time.monotonic()))
+        return _POLL_SECONDS
 
     def _is_idle(self) -> bool:
         """Whether there is no work, but a judge that could do some."""
@@ -196,7 +196,7 @@ class LocalSession(SessionLoop):
     def _end(self, judge: JudgeProcess) -> None:
         """Close the judge's lifeline; it ends by itself."""
         self._selector.unregister(judge.connection)
-        judge.let_go()
+        judge.close_lifeline()
 
     def _end_idle(self) -> None:
         """End judges that will get no more work, or have had none for long.
@@ -237,7 +237,7 @@ class LocalSession(SessionLoop):
     def _handle_message(self, judge: JudgeProcess) -> None:
         """Receive a judge's message, or its end, and react."""
         job = judge.job
-        announcement = judge.hear()
+        announcement = judge.receive()
         if isinstance(announcement, Judged):
             assert job is not None
             self._answer(job, judge.finish(announcement.record), self._place(judge))
@@ -266,7 +266,7 @@ class LocalSession(SessionLoop):
 
         A judge that never starts is paused while there is another one: the memory may suffice for fewer judges.
         """
-        job, lost, words = judge.job, judge.lost + 1, judge.last_words()
+        job, lost, words = judge.job, judge.lost + 1, judge.exit_message()
         self._end(judge)
         judge.stop()
         if job is None:

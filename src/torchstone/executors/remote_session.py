@@ -22,7 +22,7 @@ from torchstone.executors.queue import JobQueue, Waiting
 from torchstone.executors.session_loop import LASTING, MOST_UNJUDGED_IN_A_ROW, SessionLoop, error_named
 from torchstone.schema import Record
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 """Longest time between two checks for new or lost judges, when no answer comes."""
 _PATIENCE_SECONDS = 300.0
 """If jobs wait and no judge is ready for this long, the session raises an error. A new node takes minutes to start."""
@@ -113,7 +113,7 @@ class RemoteSession(SessionLoop):
         self._feed()
         self._give_up_overdue()
         try:
-            event = self._events.get(timeout=_LOOK_SECONDS)
+            event = self._events.get(timeout=_POLL_SECONDS)
         except Empty:
             return
         event()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from torchstone.feedback.feedback_fields import CompileError
-from torchstone.feedback.kernel_lines import complained_at, exception_lines, raised_at
+from torchstone.feedback.kernel_lines import compiler_error_at, exception_lines, raised_at
 from torchstone.reports.safe_text import one_line
 from torchstone.schema import Crashed, Record, SourceFiles
 
@@ -45,7 +45,7 @@ def compile_errors(records: Iterable[Record], source: SourceFiles | None) -> tup
 
 def _error(verdict: Crashed, source: SourceFiles | None) -> CompileError:
     lines = exception_lines(verdict.traceback or "") or verdict.message.splitlines() or [""]
-    place = complained_at("\n".join(lines), source)
+    place = compiler_error_at("\n".join(lines), source)
     if place.line is None:
         place = raised_at(verdict.traceback or "", source)
     return CompileError(

@@ -11,7 +11,7 @@ import msgspec
 
 from torchstone.feedback.arguments import arguments_of, gradient_names, same_memory, tensor_names
 from torchstone.feedback.feedback_fields import FailedCase, Moment, Problem, WrongElements
-from torchstone.feedback.kernel_lines import Place, exception_lines, raised_at
+from torchstone.feedback.kernel_lines import SourceLine, exception_lines, raised_at
 from torchstone.feedback.value_kinds import kind_of, plainly
 from torchstone.reports.safe_text import one_line
 from torchstone.schema import (
@@ -240,7 +240,7 @@ _SIGNALS = {
 
 def _crashed(record: Record, verdict: Crashed, source: SourceFiles | None) -> FailedCase:
     call = _Call(record, verdict.replay, verdict.message)
-    place = raised_at(verdict.traceback or "", source) if verdict.kind == "exception" else Place()
+    place = raised_at(verdict.traceback or "", source) if verdict.kind == "exception" else SourceLine()
     return FailedCase(
         record.case.operator,
         verdict.kind,

@@ -14,7 +14,7 @@ _COMPILER_LOCATION = re.compile(r"(?P<file>[\w./-]+\.(?:cpp|cc|cxx|cu|cuh|h|hpp|
 """File and line in messages of g++ and clang (``kernel.cpp:12:3: error``) and of nvcc (``kernel.cu(12): error``)."""
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of the kernel's source. ``line`` is None if it is not known."""
 
     file: str = ""
@@ -22,24 +22,24 @@ class Place(NamedTuple):
     text: str = ""
 
 
-def raised_at(trace: str, source: SourceFiles | None) -> Place:
+def raised_at(trace: str, source: SourceFiles | None) -> SourceLine:
     """The source line of the innermost traceback frame in the kernel's own code."""
     lines = trace.splitlines()
     frames = [(index, found) for index, line in enumerate(lines) if (found := _FRAME.match(line))]
     own = [(index, found) for index, found in frames if not _FOREIGN_FILE.search(found["file"])]
     if not own:
-        return Place()
+        return SourceLine()
     index, found = own[-1]
-    return _place(found["file"], int(found["line"]), source, next(_code_after(lines, index), ""))
+    return _source_line(found["file"], int(found["line"]), source, next(_code_after(lines, index), ""))
 
 
-def complained_at(message: str, source: SourceFiles | None) -> Place:
+def compiler_error_at(message: str, source: SourceFiles | None) -> SourceLine:
     """The first line of the kernel's own files that a compiler names."""
     own = {file.name for file in source.files} if source is not None else None
     for found in _COMPILER_LOCATION.finditer(message):
         if own is None or found["file"].rpartition("/")[2] in own:
-            return _place(found["file"], int(found["line"]), source, "")
-    return Place()
+            return _source_line(found["file"], int(found["line"]), source, "")
+    return SourceLine()
 
 
 def exception_lines(trace: str) -> list[str]:
@@ -56,11 +56,11 @@ def _code_after(lines: Sequence[str], index: int) -> Iterator[str]:
         yield lines[index + 1].strip()
 
 
-def _place(file: str, line: int, source: SourceFiles | None, text: str) -> Place:
+def _source_line(file: str, line: int, source: SourceFiles | None, text: str) -> SourceLine:
     """The line with its text from ``source``, or else ``text``. The file appears without the worker's folder."""
     name = file.rpartition("/")[2]
     for known in source.files if source is not None else ():
         written = known.text.splitlines()
         if known.name.rpartition("/")[2] == name and 0 < line <= len(written):
-            return Place(name, line, written[line - 1].strip())
-    return Place(name, line, text)
+            return SourceLine(name, line, written[line - 1].strip())
+    return SourceLine(name, line, text)

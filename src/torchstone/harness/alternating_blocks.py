@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from torchstone.benchmarks import BenchmarkMode
-from torchstone.harness.benchmark_process_messages import Block, EndMeasurement, Measured, TakeBlock, TakeTurn
+from torchstone.harness.benchmark_process_messages import Block, EndMeasurement, MeasurementReply, TakeBlock, TakeTurn
 from torchstone.harness.side_run import SideRun
 from torchstone.harness.timing_stats import block_means
 from torchstone.measuring.block_ratio import CPU_QUANTILE, CUDA_QUANTILE, block_ratio
@@ -92,7 +92,7 @@ def take_turns(sides: Sequence[SideRun], order: random.Random) -> None:
         _take_blocks(present, order)
     for side in present:
         if not side.has_failed:
-            side.measured = side.ask("measurement", EndMeasurement(), Measured) or side.measured
+            side.measured = side.ask("measurement", EndMeasurement(), MeasurementReply) or side.measured
 
 
 def _take_turns_of_timers(sides: Sequence[SideRun], order: random.Random) -> None:

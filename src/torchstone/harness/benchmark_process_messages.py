@@ -139,7 +139,7 @@ class Outputs(msgspec.Struct, frozen=True):
     allows_tf32: bool = False
 
 
-class Warmed(msgspec.Struct, frozen=True, tag=True):
+class WarmupReply(msgspec.Struct, frozen=True, tag=True):
     """The untimed calls are done."""
 
     times_ms: tuple[float, ...]
@@ -157,7 +157,7 @@ class Block(msgspec.Struct, frozen=True, tag=True):
     """Host time to issue all calls of the block, where they were queued."""
 
 
-class Measured(msgspec.Struct, frozen=True, tag=True):
+class MeasurementReply(msgspec.Struct, frozen=True, tag=True):
     """Statistics that were collected besides the times."""
 
     memory: MemoryStats | None = None
@@ -185,4 +185,4 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     """None: memory was not measured before the failure."""
 
 
-Reply = Loaded | Done | Warmed | Block | Measured | Failed
+Reply = Loaded | Done | WarmupReply | Block | MeasurementReply | Failed

@@ -21,7 +21,7 @@ from torchstone.benchmarks.config import merge
 from torchstone.errors import DeviceUnavailableError
 from torchstone.executors.devices import Device, find_devices, visible_uuids
 from torchstone.harness.alternating_blocks import take_turns
-from torchstone.harness.benchmark_process_messages import Done, Load, Setup, Source, Validate, Warmed, Warmup
+from torchstone.harness.benchmark_process_messages import Done, Load, Setup, Source, Validate, Warmup, WarmupReply
 from torchstone.harness.pair_comparison import choose_clock, compare_outputs, compare_sides, sides_on_another_clock
 from torchstone.harness.results import Comparison, OutputComparison, Side
 from torchstone.harness.side_run import Layers, SideRun
@@ -189,7 +189,7 @@ class Session:
         request = Warmup(
             side.settings.warmup, self._measuring_cores(side.settings.threads), str(folder / f"{side.side}.npz")
         )
-        warmed = side.ask("warmup", request, Warmed)
+        warmed = side.ask("warmup", request, WarmupReply)
         if warmed is not None:
             side.take_warm_up(warmed)
 

@@ -58,7 +58,7 @@ class PairThreads:
             else:
                 yield answer
 
-    def arrived(self) -> Iterator[Answer]:
+    def finished_answers(self) -> Iterator[Answer]:
         """Yield finished answers that `answers` has not yielded, for a caller that was interrupted while waiting."""
         while True:
             try:
@@ -68,7 +68,7 @@ class PairThreads:
             if answer is not None and answer.comparison is not None:
                 yield answer
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """Begin no more orders, close the runner, wait for the threads. Later answers are dropped."""
         self._is_stopping.set()
         close = getattr(self._runner, "close", None)

@@ -261,9 +261,9 @@ class _Run:
 
     def _stop_threads(self, threads: PairThreads) -> None:
         """Journal the finished answers, then stop the threads."""
-        for answer in threads.arrived():
+        for answer in threads.finished_answers():
             self._keep(answer)
-        threads.dismiss()
+        threads.stop()
 
     def _keep(self, answer: Answer) -> None:
         """Journal an answer. The caller defers signals until the line is written."""

@@ -15,11 +15,11 @@ from torchstone.harness.benchmark_process_messages import (
     Failed,
     Load,
     Loaded,
-    Measured,
+    MeasurementReply,
     Reply,
     Request,
     Teardown,
-    Warmed,
+    WarmupReply,
 )
 from torchstone.harness.host_memory_limit import OverMemoryError
 from torchstone.harness.results import BenchmarkResult, MemoryStats, Side, SideStatus, Stage, StageWatch
@@ -76,7 +76,7 @@ class SideRun:
         self.unseen_ms: float | None = None
         """Wall time of a call that CUDA events do not show. None: unknown, or on a CPU."""
         self.uses_events = False
-        self.measured = Measured()
+        self.measured = MeasurementReply()
         self._memory: MemoryStats | None = None
         if transport.execution == "thread":
             self.notes.append(
@@ -151,7 +151,7 @@ class SideRun:
             self._watchdog[stage] = StageWatch("completed", spent)
         return reply
 
-    def take_warm_up(self, warmed: Warmed) -> None:
+    def take_warm_up(self, warmed: WarmupReply) -> None:
         self.warm_ms = warmed.times_ms
         self.unseen_ms = warmed.unseen_ms
 

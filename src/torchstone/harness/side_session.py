@@ -30,7 +30,7 @@ from torchstone.harness.benchmark_process_messages import (
     FileSource,
     Load,
     Loaded,
-    Measured,
+    MeasurementReply,
     Outputs,
     Reply,
     Request,
@@ -40,8 +40,8 @@ from torchstone.harness.benchmark_process_messages import (
     Teardown,
     Trace,
     Validate,
-    Warmed,
     Warmup,
+    WarmupReply,
 )
 from torchstone.harness.object_transfer import restore
 from torchstone.harness.reported_metrics import ReportedMetrics
@@ -176,7 +176,7 @@ class SideSession:
                 self._pin_to(request.cores)
         self._pin_to(request.cores)
         gc.collect()
-        return Warmed(tuple(times), self._median_minus_empty_call(unseen))
+        return WarmupReply(tuple(times), self._median_minus_empty_call(unseen))
 
     def _median_minus_empty_call(self, unseen_ms: list[float]) -> float | None:
         """Median of these times, minus the median for an empty call; None without times."""
@@ -239,7 +239,7 @@ class SideSession:
     def _end_measurement(self) -> Reply:
         memory = None if self._memory is None else self._memory.stats(self._kept_bytes)
         self._metrics.ask(self._benchmark)
-        return Measured(
+        return MeasurementReply(
             memory,
             tuple(self._metrics.ttft_times_ms),
             tuple(self._metrics.tpot_times_ms),

@@ -181,7 +181,7 @@ def install(kernel: Kernel, device_type: str) -> None:
         _slots[place] = slot
 
 
-def take_out(kernel: Kernel, device_type: str) -> None:
+def uninstall(kernel: Kernel, device_type: str) -> None:
     """Remove the kernel. The newest of the other kernels serves again, or torch's own operator if there is none."""
     place = kernel.operator, device_type
     with _lock:

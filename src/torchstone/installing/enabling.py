@@ -68,7 +68,7 @@ class Installation:
                 return
             _enabled.remove(self)
             for kernel in self._kernels:
-                dispatcher_registrations.take_out(kernel, self.device)
+                dispatcher_registrations.uninstall(kernel, self.device)
                 kernel.unload()
 
     def _install(self) -> None:
@@ -80,7 +80,7 @@ class Installation:
                     installed_kernels.append(kernel)
             except BaseException:
                 for kernel in installed_kernels:
-                    dispatcher_registrations.take_out(kernel, self.device)
+                    dispatcher_registrations.uninstall(kernel, self.device)
                 raise
             _enabled.append(self)
 

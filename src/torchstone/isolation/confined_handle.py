@@ -45,7 +45,7 @@ class ConfinedEndedError(Exception):
     """The process has ended, or its reply does not decode. The message says how it ended."""
 
 
-class ConfinedOverranError(Exception):
+class ConfinedTimeoutError(Exception):
     """There was no reply in time. The process was ended."""
 
 
@@ -97,11 +97,11 @@ class Confined:
             return msgspec.msgpack.decode(self._receive(until), type=kind)
         except (TimeoutError, BlockingIOError):
             self.end()
-            raise ConfinedOverranError from None
+            raise ConfinedTimeoutError from None
         except (ConnectionError, msgspec.MsgspecError, ValueError):
             raise ConfinedEndedError(self._ending()) from None
 
-    def let_go(self) -> None:
+    def close_leash(self) -> None:
         """Close the leash: the process and all that it has started end soon. Another thread may be waiting for it."""
         leash, self._leash = self._leash, -1
         if leash >= 0:
@@ -112,7 +112,7 @@ class Confined:
         if self._is_over:
             return
         self._is_over = True
-        self.let_go()
+        self.close_leash()
         self._connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)

@@ -33,7 +33,7 @@ def main() -> None:
     cell = sandbox.Cell(decode(sys.argv[3].encode(), sandbox.Policy))
     serve: Serve = importlib.import_module(sys.argv[4]).serve
     readable = sandbox.readable_paths()
-    sandbox.separate(cell)
+    sandbox.enter_namespaces(cell)
     warden = os.fork()
     if warden == 0:
         in_child(lambda: _run_warden(cell, readable, connection, leash, serve))
@@ -63,7 +63,7 @@ def _run_warden(cell: sandbox.Cell, readable: tuple[str, ...], connection: int, 
 
 def _serve(cell: sandbox.Cell, readable: tuple[str, ...], connection: int, serve: Serve) -> None:
     """Close the sandbox, report its layers, and answer requests until the parent closes the connection."""
-    sandbox.close_doors(cell, readable)
+    sandbox.restrict_process(cell, readable)
     _use_scratch(Path(cell.scratch))
     ours = socket.socket(fileno=connection)
     ours.sendall(frame(Hello(cell.layers)))

@@ -2,11 +2,11 @@
 
 Three steps, each made by another process on the way to a worker (see ``zygote.py``):
 
-1. :func:`separate`: new namespaces for processes, mounts, network, IPC and host name (by root, or through a
+1. :func:`enter_namespaces`: new namespaces for processes, mounts, network, IPC and host name (by root, or through a
    user namespace if every user may create one);
 2. :func:`build_view`: a new root with the system and Python read-only, the device files, a private ``/proc`` and a
    private scratch folder of bounded size. Other files cannot be reached;
-3. :func:`close_doors`: resource limits, another uid, no capabilities, Landlock, seccomp.
+3. :func:`restrict_process`: resource limits, another uid, no capabilities, Landlock, seccomp.
 
 A layer that the machine refuses is left out and noted with the reason. Every record lists the layers in force. The
 sandbox does not protect against:
@@ -96,7 +96,7 @@ class Cell:
         return True
 
 
-def separate(cell: Cell) -> None:
+def enter_namespaces(cell: Cell) -> None:
     """Step 1: enter new namespaces. Called by the process whose next child is the worker's warden."""
     if cell.policy.level == "none":
         return
@@ -239,7 +239,7 @@ def _prepare_scratch(scratch: str) -> None:
     os.mkdir(f"{scratch}/tmp", mode=0o700)
 
 
-def close_doors(cell: Cell, readable: tuple[str, ...]) -> None:
+def restrict_process(cell: Cell, readable: tuple[str, ...]) -> None:
     """Step 3: restrict the process itself. Called by the worker before it loads candidate code."""
     policy = cell.policy
     if policy.cores:

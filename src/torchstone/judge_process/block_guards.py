@@ -68,7 +68,7 @@ class OwnMemoryGuard:
         if found is None and block.hidden_alias is not None:
             message = "a result shares memory with an argument; expected a new tensor"
             return GuardFinding("aliasing", message, block.hidden_alias)
-        if found is None and block.on_kept is not None:
+        if found is None and block.call_on_kept_result is not None:
             message = "a result lies in the memory of an earlier result that is still in use; expected a new tensor"
             return GuardFinding("aliasing", message)
         return found

@@ -44,7 +44,7 @@ class BlockResults:
         """Time in which the system provided result pages that were not present. Only the judge's clock measures it."""
         self.hidden_alias: int | None = None
         """A call whose arguments and results share memory, whatever addresses the worker reported. None: not seen."""
-        self.on_kept: int | None = None
+        self.call_on_kept_result: int | None = None
         """A call with a result in the memory of a kept result of an earlier block. None: there is none."""
         _check_counts(done, count, len(layout.new_tensors))
         self._new_tensors: list[list[Any]] = [[None] * len(layout.new_tensors) for _ in range(count)]
@@ -65,7 +65,7 @@ class BlockResults:
         return self.done.claimed_ns + self.completing_ns
 
     @property
-    def lying(self) -> set[ResultStrides]:
+    def result_strides(self) -> set[ResultStrides]:
         """The distinct strides of the block's results."""
         return {
             (position, None if place.strides is None else tuple(place.strides))

@@ -20,10 +20,10 @@ from torchstone.judge_process.call_buffers import GARBAGE_SHIFT_BYTES, CallBuffe
 from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_failures import CandidateFailedError
 from torchstone.judge_process.core_time import CoreTime
-from torchstone.judge_process.overlapped_work import Meanwhile
+from torchstone.judge_process.overlapped_work import OverlappedWork
 from torchstone.judge_process.retained_results import RetainedResults
 from torchstone.judging import DrawnCall
-from torchstone.protocol.commands import Attribute, Bind, Call, Release, Wear
+from torchstone.protocol.commands import Attribute, Bind, Call, Release, UncheckedCalls
 from torchstone.protocol.replies import Attributed, Bound, Done, Failed, Reply
 from torchstone.protocol.shared_memory import Arenas, can_share
 from torchstone.protocol.tensor_places import KEPT_ARENA_BYTES
@@ -32,7 +32,7 @@ from torchstone.supervisor.result_reading import Copies, HostReader, Span, Unrea
 from torchstone.supervisor.results_copied_by_worker import CopyingReader
 from torchstone.supervisor.worker_failures import BadReplyError, WorkerEndedError
 from torchstone.supervisor.worker_handle import Worker
-from torchstone.transfer import bring
+from torchstone.transfer import copy_to_device
 
 _UNAWAITED_RELEASE_BYTES = KEPT_ARENA_BYTES
 """Most bytes of buffers whose release is not awaited. A larger arena is freed after its case, so the worker must have
@@ -71,7 +71,7 @@ class BoundWorker:
         self._arena_address = 0
         self.is_bound = False
         """Whether the worker sees the buffers."""
-        self.lying: set[ResultStrides] = set()
+        self.result_strides: set[ResultStrides] = set()
         """The distinct strides of the results of all calls so far."""
         self._retained = RetainedResults()
         self._judge_cores = os.sched_getaffinity(0)
@@ -98,7 +98,7 @@ class BoundWorker:
     def bind(self, deadline: float) -> None:
         """Give the worker its view of the buffers, and wait until it has it."""
         self.bind_ahead(deadline)
-        self.worker.settle(deadline)
+        self.worker.await_sent(deadline)
 
     def bind_ahead(self, deadline: float) -> None:
         """Send the bind command; the worker carries it out before the next command."""
@@ -112,7 +112,7 @@ class BoundWorker:
             self.buffers.arena.device_handle,
         )
         descriptor = self.buffers.arena.descriptor if self.buffers.arena.device_handle is None else None
-        self.worker.send_ahead(command, deadline, self._take_bound, descriptor)
+        self.worker.send_without_waiting(command, deadline, self._take_bound, descriptor)
         self.is_bound = True
 
     def _take_bound(self, reply: Reply) -> None:
@@ -136,7 +136,7 @@ class BoundWorker:
         block = BlockResults(
             self.layout, done, count, self.buffers.rows(count).clone(), self._arena_address, self.buffers.row
         )
-        self.lying |= block.lying
+        self.result_strides |= block.result_strides
         return block
 
     @property
@@ -154,7 +154,7 @@ class BoundWorker:
         deadline: float,
         chain: Chain | None = None,
         backward: tuple[int, ...] = (),
-        meanwhile: Meanwhile | None = None,
+        meanwhile: OverlappedWork | None = None,
         repeats: int = 1,
     ) -> BlockResults:
         """Have the worker make the first ``count`` calls, timed by the judge's clock, and copy their results.
@@ -179,7 +179,7 @@ class BoundWorker:
             self._warm_results()
         block = self._call(command, deadline, to_be_compared=True, meanwhile=meanwhile)
         block.unpack()
-        block.on_kept = self._retained.covered_by(block)
+        block.call_on_kept_result = self._retained.find_call_on_kept_result(block)
         self._overwrite_and_check(block)
         return block
 
@@ -192,14 +192,16 @@ class BoundWorker:
             self._retained.pass_over()
         return block
 
-    def can_wear(self, budget_ns: int) -> bool:
-        """Whether :meth:`wear` can make calls within the budget. Not for operators that write to arguments: there a
-        kernel would get its own results as arguments, and may refuse them.
+    def can_make_unchecked_calls(self, budget_ns: int) -> bool:
+        """Whether :meth:`make_unchecked_calls` can make calls within the budget.
+
+        Not for operators that write to arguments: there a kernel would get its own results as arguments, and may refuse
+        them.
         """
         return self._retained.calls_within(budget_ns) > 0 and not operators.contract_of(self._case).mutated
 
-    def wear(
-        self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float, meanwhile: Meanwhile | None = None
+    def make_unchecked_calls(
+        self, calls: Sequence[DrawnCall], budget_ns: int, deadline: float, meanwhile: OverlappedWork | None = None
     ) -> None:
         """Have the worker repeat these calls as often as fits into the budget, without comparing their results.
 
@@ -209,7 +211,7 @@ class BoundWorker:
         if not blocks:
             return
         self.present(calls)
-        command = Wear(secrets.token_hex(8), blocks, len(calls), self._retained.choose())
+        command = UncheckedCalls(secrets.token_hex(8), blocks, len(calls), self._retained.choose())
         self.worker.post(command, deadline)
         self.worker.thaw()
         deadline += 0.0 if meanwhile is None else meanwhile.do()
@@ -219,13 +221,13 @@ class BoundWorker:
             raise CandidateFailedError(reply)
 
     def _call(
-        self, command: Call, deadline: float, to_be_compared: bool, meanwhile: Meanwhile | None = None
+        self, command: Call, deadline: float, to_be_compared: bool, meanwhile: OverlappedWork | None = None
     ) -> BlockResults:
         if self.is_warm:
             os.sched_setaffinity(0, self._judge_cores)
         self.worker.post(command, deadline)
         if self.counts_core_time:
-            self._core_time.begin(self.worker.held_threads)
+            self._core_time.begin(self.worker.frozen_threads)
         began = time.perf_counter_ns()
         self.worker.thaw()
         deadline += 0.0 if meanwhile is None else meanwhile.do()
@@ -235,7 +237,7 @@ class BoundWorker:
             self.worker.freeze()
             elapsed_ns = time.perf_counter_ns() - began
             if self.counts_core_time:
-                elapsed_ns = self._core_time.of_block(elapsed_ns, self.worker.held_threads)
+                elapsed_ns = self._core_time.of_block(elapsed_ns, self.worker.frozen_threads)
         if isinstance(reply, Failed):
             raise CandidateFailedError(reply)
         if not isinstance(reply, Done):
@@ -257,7 +259,7 @@ class BoundWorker:
         if not isinstance(self._reader, HostReader):
             return 0
         try:
-            return self._reader.complete_ns(spans)
+            return self._reader.allocate_pages_ns(spans)
         except UnreadableError as error:
             self.worker.check_alive()
             raise BadReplyError(f"the memory of a result cannot be opened: {error}") from error
@@ -265,12 +267,12 @@ class BoundWorker:
     def _copied_block(self, done: Done, count: int, copies: bool) -> BlockResults:
         """The block that a reply describes, with private copies of arguments and (``copies``) of results."""
         block = BlockResults(self.layout, done, count, self.buffers.rows(count), self._arena_address, self.buffers.row)
-        self.lying |= block.lying
+        self.result_strides |= block.result_strides
         if not copies:
             return block
         read = self._read(block.spans, done) if block.spans else Copies((), (), ())
         if self.buffers.is_elsewhere:
-            block.arena, *pieces = bring([block.arena, *read.pieces], self.arithmetic_device)
+            block.arena, *pieces = copy_to_device([block.arena, *read.pieces], self.arithmetic_device)
             read = read.in_pieces(pieces)
         else:
             block.arena = block.arena.clone()
@@ -375,10 +377,10 @@ class BoundWorker:
         self.finish_device_work()  # it may use results that the worker frees now
         self._retained.check(self._reader, self.buffers.garbage)
         self._retained = RetainedResults()
-        self.worker.send_ahead(Release(secrets.token_hex(8)), deadline, _take_released)
+        self.worker.send_without_waiting(Release(secrets.token_hex(8)), deadline, _take_released)
         if self.sets * self.layout.footprint_bytes > _UNAWAITED_RELEASE_BYTES:  # small ones: before its next command
-            self.worker.settle(deadline)
-        self._reader.let_go()
+            self.worker.await_sent(deadline)
+        self._reader.end_case()
         self._overwritten = None
         self.is_bound = False
 

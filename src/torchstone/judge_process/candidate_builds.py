@@ -42,7 +42,7 @@ def keep_build(session: CandidateSession, *, knows_values: bool) -> None:
 
     ``knows_values``: the worker has already been called on values of this job.
     """
-    implementation, builds = session.job.implementation, session.room.builds
+    implementation, builds = session.job.implementation, session.resources.builds
     if implementation.package or isinstance(implementation.origin, schema.ImportPath):
         return  # the worker may have built for other candidates
     if not builds.wants(implementation.key, session.clock.busy_seconds):

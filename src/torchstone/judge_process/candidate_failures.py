@@ -8,7 +8,7 @@ from torchstone import schema
 from torchstone.judge_process import verdict_wording
 from torchstone.judge_process.retained_results import LostResultError
 from torchstone.protocol.replies import Failed
-from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, WorkerEndedError, WorkerTimeoutError
 
 
 class CandidateFailedError(Exception):
@@ -20,7 +20,7 @@ class CandidateFailedError(Exception):
 
 
 FAILURES = (
-    OverranError,
+    WorkerTimeoutError,
     WorkerEndedError,
     BadReplyError,
     OverLimitError,
@@ -50,7 +50,7 @@ def verdict_for_failure(
 ) -> schema.Verdict:
     """The verdict for one of :data:`FAILURES`. Raises WorkerLostError if the worker was killed from outside."""
     match failure:
-        case OverranError():
+        case WorkerTimeoutError():
             return schema.TimedOut(stage, limit_seconds, round(used_seconds, 3))
         case BadReplyError():
             return schema.Cheated(stage, "reply", str(failure))

@@ -30,7 +30,7 @@ from torchstone.judge_process.candidate_failures import (
     VerdictError,
     verdict_for_failure,
 )
-from torchstone.judge_process.overlapped_work import Meanwhile
+from torchstone.judge_process.overlapped_work import OverlappedWork
 from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
 from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS, StageClock
@@ -43,25 +43,25 @@ from torchstone.judging import (
     Reference,
     ReferenceFailure,
     Series,
-    agrees_about_nothing,
-    agrees_on_plain_memory,
+    agrees_on_contiguous_memory,
+    agrees_on_empty_arguments,
     agrees_with_itself,
     arithmetic_device_of,
     compare_many,
+    declares_nondeterminism,
     draw_calls,
     is_hidden,
     planted_calls,
-    says_it_races,
     worst_of,
 )
 from torchstone.protocol.commands import PASSES_APART, Load
 from torchstone.protocol.replies import Failed
 from torchstone.supervisor.pausable_worker import PausableWorker
-from torchstone.supervisor.worker_failures import OverranError
+from torchstone.supervisor.worker_failures import WorkerTimeoutError
 from torchstone.supervisor.worker_pool import DeviceNotOpenedError
 
-_MOST_WEAR_BLOCK_CALLS = 8
-"""Most calls in a block of :meth:`CandidateSession.wear`, whose results are not compared."""
+_MOST_CALLS_OF_UNCHECKED_BLOCK = 8
+"""Most calls in a block of :meth:`CandidateSession.make_unchecked_calls`, whose results are not compared."""
 _MOST_SEPARATE_PASSES_BYTES = 256 << 20
 """Most bytes of arguments and results of a block with separate forward and backward passes. Each of them then exists
 twice, besides what the forward passes save."""
@@ -74,14 +74,16 @@ T = TypeVar("T")
 class CandidateSession:
     """The candidate of one job."""
 
-    def __init__(self, job: schema.Job, room: JudgeResources, randomness: RepeatableRandomness | None = None) -> None:
+    def __init__(
+        self, job: schema.Job, resources: JudgeResources, randomness: RepeatableRandomness | None = None
+    ) -> None:
         self.job = job
-        self.room = room
+        self.resources = resources
         self.randomness = randomness or RepeatableRandomness()
         self.outcome = JobOutcome()
         self.errors = schema.ErrorStatistics()
         self.verified = 0
-        self.clock = StageClock(room, self.outcome.stage_seconds)
+        self.clock = StageClock(resources, self.outcome.stage_seconds)
         self._worker: PausableWorker | None = None
         self.is_preparing = False
         """Whether the candidate is being loaded or built: a failure then applies to all its cases."""
@@ -103,7 +105,7 @@ class CandidateSession:
     def take_worker(self) -> None:
         """Take the worker that has the candidate loaded, or take a new one and load the candidate."""
         with self.clock.in_stage("start", HOUSEKEEPING_SECONDS):
-            worker, fresh = self.room.worker_for(self.job.implementation)
+            worker, fresh = self.resources.worker_for(self.job.implementation)
         self._worker = worker
         self.outcome.layers, self.outcome.held = worker.layers, worker.holding
         worker.clear_log()
@@ -111,7 +113,7 @@ class CandidateSession:
             return
         worker.candidate_key = None
         with self.clock.in_stage("load", self.job.deadlines.load_seconds), self.preparing():
-            built = self.room.builds.of(self.job.implementation.key)
+            built = self.resources.builds.of(self.job.implementation.key)
             command = Load(secrets.token_hex(8), self.job.implementation, built.size_bytes if built else 0)
             descriptor = built.descriptor if built else None
             reply = self.allow(lambda deadline: worker.ask(command, deadline, descriptor))
@@ -135,24 +137,23 @@ class CandidateSession:
     def _open_device(self, worker: PausableWorker) -> None:
         """Open the device after loading: a candidate that does not load needs none. Raises DeviceLostError."""
         try:
-            self.room.pool.open_device(worker)
-        except (DeviceNotOpenedError, OverranError) as error:
+            self.resources.pool.open_device(worker)
+        except (DeviceNotOpenedError, WorkerTimeoutError) as error:
             raise DeviceLostError(f"a worker could not open the device: {error}") from error
         worker.freeze()
 
     @contextmanager
-    def standing(self, case: schema.Case, layout: CallLayout, sets: int) -> Iterator[BoundWorker]:
+    def bound_to(self, case: schema.Case, layout: CallLayout, sets: int) -> Iterator[BoundWorker]:
         """Bind the candidate to a case. After an exception inside, its worker is ended."""
-        bound = BoundWorker(
-            self.worker, case, layout, sets, self.room.device, arithmetic_device_of(case, self.room.device)
-        )
+        device = self.resources.device
+        bound = BoundWorker(self.worker, case, layout, sets, device, arithmetic_device_of(case, device))
         bound.has_stated_shapes_only = self.job.shapes == "stated"
         self.outcome.results = self.worker.results
         try:
             self.allow(bound.bind_ahead)
             yield bound
         except BaseException as error:
-            self.room.shortage.look_if(error)
+            self.resources.shortage.update_if_out_of_memory(error)
             self.dismiss()  # a worker that may still see the buffers must be gone before they are freed
             raise
         finally:
@@ -192,9 +193,9 @@ class CandidateSession:
         else:
             most = most_planted if bounded else None
             planting = Planting(reference, like, seed, non_finite=non_finite, most=most)
-            reference.foresee([*calls, *planting.calls])
+            reference.precompute([*calls, *planting.calls])
             expected = reference.expect_many(calls, with_bounds=True)
-            planted = planting.answered()
+            planted = planting.expected_results()
         in_full = [] if bounded else expected[:1]
         return [*in_full, *(replace(other, with_bounds=False) for other in expected[len(in_full) :]), *planted]
 
@@ -203,7 +204,7 @@ class CandidateSession:
         bound: BoundWorker,
         calls: list[DrawnCall],
         expected: list[Expected],
-        meanwhile: Meanwhile | None = None,
+        meanwhile: OverlappedWork | None = None,
     ) -> tuple[int, int]:
         """Make a block of calls and compare its results. Returns its time by the judge's clock and by the worker's.
 
@@ -214,7 +215,11 @@ class CandidateSession:
         return block.elapsed_ns, block.claimed_ns
 
     def call_and_keep(
-        self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected], meanwhile: Meanwhile | None = None
+        self,
+        bound: BoundWorker,
+        calls: list[DrawnCall],
+        expected: list[Expected],
+        meanwhile: OverlappedWork | None = None,
     ) -> BlockResults:
         """Make a block of calls and copy its results, which the caller must pass to :meth:`verify`."""
         return self._checked_block(bound, calls, lambda index: expected[index], meanwhile=meanwhile)
@@ -265,13 +270,13 @@ class CandidateSession:
         calls: list[DrawnCall],
         expected: Callable[[int], Expected],
         chain: Chain | None = None,
-        meanwhile: Meanwhile | None = None,
+        meanwhile: OverlappedWork | None = None,
     ) -> BlockResults:
         """Make a block of calls, copy its results and run the block guards, which may raise VerdictError."""
         bound.present(calls)
         backward = self._backward_order(bound, calls)
         self._separates_passes = bool(backward)
-        with self.making(lambda: () if chain is not None else calls):
+        with self.noting_calls(lambda: () if chain is not None else calls):
             block = self.allow(lambda deadline: bound.call(len(calls), deadline, chain, backward, meanwhile))
         self.clock.give_back(0.0 if meanwhile is None else meanwhile.seconds)
         done = block.done
@@ -305,16 +310,15 @@ class CandidateSession:
         randomness, job = self.randomness, self.job
         if randomness.keeps_results is None:
             timed = job.measured and job.case.timed
-            randomness.keeps_results = timed or self.room.looks_at_kept_results(job.implementation.key)
+            randomness.keeps_results = timed or self.resources.keeps_results_in_job(job.implementation.key)
         return randomness.keeps_results
 
-    def wear(self, bound: BoundWorker, budget_ns: int, meanwhile: Meanwhile | None = None) -> None:
+    def make_unchecked_calls(self, bound: BoundWorker, budget_ns: int, meanwhile: OverlappedWork | None = None) -> None:
         """Make calls whose results are not compared, while the worker keeps results of earlier ones."""
-        if bound.keeps_results and bound.can_wear(budget_ns):
-            calls = draw_calls(
-                self.job.case, secrets.randbits(63), min(_MOST_WEAR_BLOCK_CALLS, bound.sets), bound.arithmetic_device
-            )
-            self.allow(lambda deadline: bound.wear(calls, budget_ns, deadline, meanwhile))
+        if bound.keeps_results and bound.can_make_unchecked_calls(budget_ns):
+            count = min(_MOST_CALLS_OF_UNCHECKED_BLOCK, bound.sets)
+            calls = draw_calls(self.job.case, secrets.randbits(63), count, bound.arithmetic_device)
+            self.allow(lambda deadline: bound.make_unchecked_calls(calls, budget_ns, deadline, meanwhile))
             self.clock.give_back(0.0 if meanwhile is None else meanwhile.seconds)
 
     def _has_answer(self, bound: BoundWorker, failed: Expected, errors: schema.ErrorStatistics) -> bool:
@@ -324,10 +328,11 @@ class CandidateSession:
         """
         case, places = failed.call.case, (bound.device, bound.arithmetic_device)
         repeats = not bound.on_device or (
-            agrees_with_itself(failed, *places) and not (_is_slight(errors) and says_it_races(failed, *places))
+            agrees_with_itself(failed, *places)
+            and not (_is_slight(errors) and declares_nondeterminism(failed, *places))
         )
         if is_hidden(case):
-            return repeats and agrees_about_nothing(failed) and agrees_on_plain_memory(failed, *places)
+            return repeats and agrees_on_empty_arguments(failed) and agrees_on_contiguous_memory(failed, *places)
         if not repeats:
             raise ReferenceFailure(f"{case.operator} in torch: returns different results for the same arguments")
         return True
@@ -341,7 +346,7 @@ class CandidateSession:
         self.take_log()
         if self._worker is None:
             return True
-        self.room.dismiss_candidate()
+        self.resources.dismiss_candidate()
         return self._worker.is_gone
 
     def take_log(self) -> None:
@@ -349,7 +354,7 @@ class CandidateSession:
             self.outcome.log_tail = self._worker.log_tail
 
     @contextmanager
-    def making(self, calls: Callable[[], Sequence[DrawnCall]]) -> Iterator[None]:
+    def noting_calls(self, calls: Callable[[], Sequence[DrawnCall]]) -> Iterator[None]:
         """Remember the calls that the candidate makes inside, for the replay of a crash. Empty: they are unknown.
 
         ``calls`` is a function because it is evaluated only after a crash.
@@ -365,13 +370,9 @@ class CandidateSession:
             return None
         reported = failure.failure if isinstance(failure, CandidateFailedError) else None
         # An error of the device may come from an earlier call.
-        if (
-            reported is not None
-            and reported.kind != "device"
-            and reported.call is not None
-            and 0 <= reported.call < len(calls)
-        ):
-            return verdict_wording.replay_of(calls[reported.call], self.job.case)
+        call = None if reported is None or reported.kind == "device" else reported.call
+        if call is not None and 0 <= call < len(calls):
+            return verdict_wording.replay_of(calls[call], self.job.case)
         return verdict_wording.replay_of_block(calls)
 
     def verdict_for(self, failure: Exception) -> schema.Verdict:
@@ -388,7 +389,7 @@ def _no_calls() -> Sequence[DrawnCall]:
 
 def _fresh_calls(reference: Reference, seed: int, count: int) -> list[DrawnCall]:
     calls = draw_calls(reference.case, seed, count, reference.device)
-    return calls if reference.random_results is None else reference.random_results.with_repeats(calls)
+    return calls if reference.random_results is None else reference.random_results.with_inserted_repeats(calls)
 
 
 def _is_slight(errors: schema.ErrorStatistics) -> bool:

@@ -32,7 +32,7 @@ class Counters(NamedTuple):
     worker_ran_ns: int
     worker_waited_ns: int
     judge_waited_ns: int
-    last_number: int
+    last_pid: int
     """The PID that the newest process or thread of the machine was given."""
 
 
@@ -52,7 +52,7 @@ class CoreTime:
     def of_block(self, elapsed_ns: int, threads: int) -> int:
         """The core time of the block in nanoseconds; the worker is paused again. ``elapsed_ns``: the judge's time."""
         before, after = self._before, self._read() if threads == 1 else None
-        if before is None or after is None or before.last_number != after.last_number:
+        if before is None or after is None or before.last_pid != after.last_pid:
             return elapsed_ns
         ran_ns = after.worker_ran_ns - before.worker_ran_ns
         if ran_ns <= 0:  # an emulated /proc

@@ -32,7 +32,7 @@ from torchstone.judge_process.measured_parties import (
     ReferenceGraphs,
     ReferenceLostError,
     can_be_chained,
-    lost,
+    own_worker_failure,
 )
 from torchstone.judge_process.measurement_guards import ClockGuard, FloorGuard, Guard, QuiescenceGuard
 from torchstone.judge_process.reference_eager_or_compiled import baseline_of, compile_ahead
@@ -61,10 +61,10 @@ def measure(session: CandidateSession, bound: BoundWorker, reference: Reference,
 
     Raises VerdictError if a guard proves something.
     """
-    room, job = session.room, session.job
+    resources, job = session.resources, session.job
     layout_and_sets = bound.layout, bound.sets
     if not bound.on_device:  # new processes: those of other cases have other memory than the candidate's
-        room.dismiss_own_workers()
+        resources.dismiss_own_workers()
     with (
         own_bound_worker(session, *layout_and_sets, "reference") as reference_worker,
         own_bound_worker(session, *layout_and_sets, "shim") as shim_worker,
@@ -72,13 +72,13 @@ def measure(session: CandidateSession, bound: BoundWorker, reference: Reference,
         kind = _InterleavedTiming if bound.on_device else ShortBlockTiming
         timing = kind(session, bound, reference_worker, shim_worker, reference)
         with session.clock.in_stage("measure", job.deadlines.measure_seconds):  # this does not need the device alone
-            room.preparable_share(reference)
+            resources.preparable_share(reference)
             timing.prepare()
-        room.pool.settle()
+        resources.pool.settle()
         # Short blocks take the lane for one burst at a time. Between bursts other judges may use it.
-        lane = room.lane.exclusive() if bound.on_device else nullcontext()
+        lane = resources.lane.exclusive() if bound.on_device else nullcontext()
         with lane, session.clock.in_stage("measure", job.deadlines.measure_seconds):
-            return _hold(session, timing, work)
+            return _run_and_examine(session, timing, work)
 
 
 @contextmanager
@@ -86,11 +86,11 @@ def own_bound_worker(
     session: CandidateSession, layout: CallLayout, sets: int, party: Literal["reference", "shim"]
 ) -> Iterator[BoundWorker]:
     """Bind the reference, or the shim, in a worker of its own. Its failure raises ReferenceLostError."""
-    room, case = session.room, session.job.case
+    resources, case = session.resources, session.job.case
     deadline = time.monotonic() + HOUSEKEEPING_SECONDS
     implementation = baseline_of(session.job) if party == "reference" else schema.torchs_own(case)
-    worker = room.own_worker(party)
-    bound = BoundWorker(worker, case, layout, sets, room.device)
+    worker = resources.own_worker(party)
+    bound = BoundWorker(worker, case, layout, sets, resources.device)
     try:
         try:
             worker.ask(Load(secrets.token_hex(8), implementation), deadline)
@@ -98,30 +98,32 @@ def own_bound_worker(
             if party == "reference":
                 compile_ahead(session, bound)
         except FAILURES as error:
-            raise ReferenceLostError(lost(error, party)) from error
+            raise ReferenceLostError(own_worker_failure(error, party)) from error
         yield bound
         try:
             bound.release(time.monotonic() + HOUSEKEEPING_SECONDS)
         except FAILURES as error:
-            raise ReferenceLostError(lost(error, party)) from error
+            raise ReferenceLostError(own_worker_failure(error, party)) from error
     except BaseException:
-        room.dismiss_own_workers()  # they must end before the buffers that they see are freed
+        resources.dismiss_own_workers()  # they must end before the buffers that they see are freed
         raise
     finally:
         bound.close()
 
 
-def _hold(session: CandidateSession, timing: _InterleavedTiming | ShortBlockTiming, work: Work) -> schema.Measurement:
+def _run_and_examine(
+    session: CandidateSession, timing: _InterleavedTiming | ShortBlockTiming, work: Work
+) -> schema.Measurement:
     """Run the blocks, make the measurement of them, and run the guards on it."""
-    room = session.room
-    began, before = time.time_ns(), room.probe.state()
-    blocks, long_calls = timing.hold()
+    resources = session.resources
+    began, before = time.time_ns(), resources.probe.state()
+    blocks, long_calls = timing.run_blocks()
     timing.watch.finish()
-    with room.lane.exclusive():  # this times some costs of calls, and once per judge the bandwidth
+    with resources.lane.exclusive():  # this times some costs of calls, and once per judge the bandwidth
         measurement = _measurement(session, timing, work, blocks, long_calls, began, before)
-        peak_bytes_per_second = room.peak_bytes_per_second
+        peak_bytes_per_second = resources.peak_bytes_per_second
     _examine(session, measurement, timing, peak_bytes_per_second)
-    room.doubt_ceilings(measurement)
+    resources.discard_exceeded_ceilings(measurement)
     return measurement
 
 
@@ -135,28 +137,28 @@ def _measurement(
     before: schema.DeviceState,
 ) -> schema.Measurement:
     """The measurement. ``long_calls``: calls of a long block."""
-    room = session.room
-    after = room.probe.state()
+    resources = session.resources
+    after = resources.probe.state()
     slowed = dict.fromkeys((*after.throttle_reasons, *timing.watch.slowed))
     return schema.Measurement(
         method=timing.method,
         blocks=tuple(blocks),
         began_unix_ns=began_unix_ns,
         ended_unix_ns=time.time_ns(),
-        threads=room.threads,
+        threads=resources.threads,
         distinct_inputs=long_calls,
-        bytes_per_call=timing.other.layout.bytes_per_call,
+        bytes_per_call=timing.reference_worker.layout.bytes_per_call,
         before=before,
         after=msgspec.structs.replace(after, throttle_reasons=tuple(slowed)),
-        speed_of_light=room.speed_of_light(work, _calls_in_a_row(blocks, long_calls), session.job.cache),
+        speed_of_light=resources.speed_of_light(work, _calls_in_a_row(blocks, long_calls), session.job.cache),
         uncaptured=timing.uncaptured,
         cache=session.job.cache,
         baseline=session.job.baseline,
         disturbances=timing.watch.disturbances,
         energy_millijoules=timing.watch.energy_millijoules,
-        preparable_share=room.preparable_share(timing.reference),
-        differentiating_ns=_differentiating_ns(session.job.case, room.device),
-        relaying_ns=relaying_ns(timing.bound.layout, timing.bound.lying, room.device),
+        preparable_share=resources.preparable_share(timing.reference),
+        differentiating_ns=_differentiating_ns(session.job.case, resources.device),
+        relaying_ns=relaying_ns(timing.bound.layout, timing.bound.result_strides, resources.device),
     )
 
 
@@ -184,47 +186,50 @@ class _InterleavedTiming:
         self,
         session: CandidateSession,
         bound: BoundWorker,
-        other: BoundWorker,
+        reference_worker: BoundWorker,
         shim_worker: BoundWorker,
         reference: Reference,
     ) -> None:
-        self.other, self.reference = other, reference
+        self.reference_worker, self.reference = reference_worker, reference
         self._plan = long_block_experiment.TIMING_PLANS[session.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self.bound = bound
         draws = FreshCalls(session, reference)
-        sweep = session.room.sweep_caches if session.job.cache == "cold" else None
+        sweep = session.resources.sweep_caches if session.job.cache == "cold" else None
         self._candidate_calls = CandidateCalls(session, bound, draws)
         self._call_parties: Parties = {
             "candidate": self._candidate_calls,
-            "reference": ReferenceCalls(other, draws, pretend=False),
+            "reference": ReferenceCalls(reference_worker, draws, pretend=False),
             "shim": ReferenceCalls(shim_worker, draws, pretend=True),
         }
         self._candidate_graphs = CandidateGraphs(session, bound, draws, sweep, chained=False)
         self._recordable: dict[schema.Party, CandidateGraphs | ReferenceGraphs] = {
             "candidate": self._candidate_graphs,
-            "reference": ReferenceGraphs(other, draws, sweep, chained=False),
+            "reference": ReferenceGraphs(reference_worker, draws, sweep, chained=False),
             "shim": ReferenceGraphs(shim_worker, draws, sweep, chained=False, pretend=True),
         }
         self._graph_parties: Parties = {**self._recordable}
         self._candidate_chain = CandidateGraphs(session, bound, draws, sweep, chained=True)
         self._chain_parties: Parties = {
             "candidate": self._candidate_chain,
-            "reference": ReferenceGraphs(other, draws, sweep, chained=True),
+            "reference": ReferenceGraphs(reference_worker, draws, sweep, chained=True),
             "shim": ReferenceGraphs(shim_worker, draws, sweep, chained=True, pretend=True),
         }
         if not bound.records_graphs:
             self._chain_parties = {
                 "candidate": CandidateChain(session, bound, draws),
-                "reference": ReferenceChain(other, draws, pretend=False),
+                "reference": ReferenceChain(reference_worker, draws, pretend=False),
                 "shim": ReferenceChain(shim_worker, draws, pretend=True),
             }
         self._draws = draws
-        self._known_call_ns, self._cache = session.room.reference_call_ns, session.job.cache
+        self._known_call_ns, self._cache = session.resources.reference_call_ns, session.job.cache
         self._baseline = session.job.baseline
-        self._probe, self._pids = session.room.probe, [each.worker.pid for each in (bound, other, shim_worker)]
+        self._probe, self._pids = (
+            session.resources.probe,
+            [each.worker.pid for each in (bound, reference_worker, shim_worker)],
+        )
         self.watch: Watch
-        """Observes the device since the first block. Set by :meth:`hold`."""
+        """Observes the device since the first block. Set by :meth:`run_blocks`."""
         self.uncaptured: str | None = None if bound.records_graphs else ""
 
     @property
@@ -250,7 +255,7 @@ class _InterleavedTiming:
             for party in self._recordable.values():
                 party.record(long_calls)
 
-    def hold(self) -> tuple[list[schema.Block], int]:
+    def run_blocks(self) -> tuple[list[schema.Block], int]:
         """Run all blocks. Returns them, and how many calls a long one has."""
         self.watch = Watch(self._probe, self._pids)
         return self._blocks()
@@ -373,13 +378,13 @@ def _examine(
     def latencies_without_candidate_ns() -> Iterator[int]:
         session.dismiss()
         for _ in range(_LATENCIES_WITHOUT_CANDIDATE):
-            yield timing.other.device_latency_ns()
+            yield timing.reference_worker.device_latency_ns()
             time.sleep(_SECONDS_BETWEEN_LATENCIES)
 
     guards: list[Guard] = [
         QuiescenceGuard(timing.latencies_ns, latencies_without_candidate_ns),
         ClockGuard(),
-        FloorGuard(timing.other.layout.written_bytes, peak_bytes_per_second),
+        FloorGuard(timing.reference_worker.layout.written_bytes, peak_bytes_per_second),
     ]
     for guard in guards:
         verdict = guard.examine(measurement)

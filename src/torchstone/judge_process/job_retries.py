@@ -17,7 +17,7 @@ from torchstone.judge_process.measured_parties import ReferenceLostError
 from torchstone.judge_process.measurement_guards import DeviceBusyError
 from torchstone.judge_process.memory_reservation import MoreMemoryNeededError
 from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
-from torchstone.judge_process.reference_timed_without_candidate import CameTooSoonError
+from torchstone.judge_process.reference_timed_without_candidate import LoadedTooEarlyError
 from torchstone.judge_process.resources import JobOutcome, JudgeResources
 from torchstone.judge_process.sandboxed_reference_models import ModelLostError
 from torchstone.judge_process.staged_job import StagedJob
@@ -27,17 +27,17 @@ _MOST_ATTEMPTS = 5
 
 
 def judge(
-    job: schema.Job, room: JudgeResources, device_label: str, manifest_key: str, isolation: schema.IsolationLevel
+    job: schema.Job, resources: JudgeResources, device_label: str, manifest_key: str, isolation: schema.IsolationLevel
 ) -> schema.Record:
     """The record of a job; repeats the job if a worker or memory was lacking through no fault of the candidate."""
     attempts = 0
     randomness = RepeatableRandomness()
-    room.builds.begin_job()
-    alone, waited = ExitStack(), room.waited_seconds
+    resources.builds.begin_job()
+    alone, waited = ExitStack(), resources.waited_seconds
     while attempts < _MOST_ATTEMPTS:
         attempts += 1
         randomness.begin_again()
-        trial = StagedJob(job, room, randomness, waited)
+        trial = StagedJob(job, resources, randomness, waited)
         is_over = False
         lack: schema.Crashed | Exception | None = None
         try:
@@ -46,11 +46,11 @@ def judge(
             is_over = lack is None
         except MoreMemoryNeededError:
             attempts -= 1  # no candidate was loaded; each time it reserves more, at most all of the device
-        except CameTooSoonError:
+        except LoadedTooEarlyError:
             pass  # the next attempt times the reference before it loads the candidate
         except ModelLostError as lost:
             verdict = schema.Unjudged(str(lost))
-            room.dismiss_candidate()  # it may have used the time or memory that the model needs
+            resources.dismiss_candidate()  # it may have used the time or memory that the model needs
         except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
             verdict = schema.Unjudged(str(lost))
             lack = _memory_shortage_in(lost)
@@ -66,27 +66,27 @@ def judge(
             if trial.session.clock.stage == "measure" or trial.session.outcome.measurement is not None:
                 attempts = max(attempts, _MOST_ATTEMPTS - 2)  # a candidate must not die until its times are good
         except TorchstoneError as error:
-            if not trial.session.has_worker and not room.has_had_candidates:
+            if not trial.session.has_worker and not resources.has_had_candidates:
                 raise  # this machine cannot do what the request needs: no other job can run either
             lack = _memory_shortage_in(error)
             # The machine could do it until a candidate was loaded.
-            verdict, is_over = _verdict_for_fault(error, room), lack is None
+            verdict, is_over = _verdict_for_fault(error, resources), lack is None
         except Exception as error:  # noqa: BLE001 - a fault of the judge, perhaps provoked: other jobs go on
-            verdict, is_over = _verdict_for_fault(error, room), not is_out_of_memory(error)
+            verdict, is_over = _verdict_for_fault(error, resources), not is_out_of_memory(error)
             if not is_over:
                 lack = torch.OutOfMemoryError(str(error))  # a new error: the frames of the old one hold tensors
         outcome, stage = trial.session.outcome, trial.session.clock.stage
         del trial  # and its tensors: a judge that waits for memory must hold none
-        if lack is not None and _have_it_alone(room, alone):
+        if lack is not None and _take_device_alone(resources, alone):
             attempts = min(attempts, _MOST_ATTEMPTS - 1)  # at most once: then the device is taken already
         elif lack is not None:
-            verdict, is_over = _verdict_for_lack(lack, stage, room), True
+            verdict, is_over = _verdict_for_lack(lack, stage, resources), True
         if is_over:
             break
     alone.close()
-    room.shortage.end()
-    room.memory.release()
-    room.free_memory()  # so that the next job has the memory that this one used
+    resources.shortage.end()
+    resources.memory.release()
+    resources.free_memory()  # so that the next job has the memory that this one used
     return schema.Record(
         job_key=job.key,
         case=job.case,
@@ -124,31 +124,37 @@ def _memory_shortage_in(error: Exception) -> torch.OutOfMemoryError | None:
     return torch.OutOfMemoryError(text) if is_out_of_memory(RuntimeError(text)) else None
 
 
-def _have_it_alone(room: JudgeResources, alone: ExitStack) -> bool:
+def _take_device_alone(resources: JudgeResources, alone: ExitStack) -> bool:
     """Take the device alone for another attempt, without memory of other judges or of earlier jobs.
 
     Returns False if this attempt had the device alone, or if its memory cannot be watched (CPU).
     """
-    if not room.shortage.tells or room.lane.is_exclusive:
+    if not resources.shortage.can_watch or resources.lane.is_exclusive:
         return False
-    room.memory.hold_everything()  # before the lane: a judge that holds it must not wait for memory
-    alone.enter_context(room.lane.exclusive())
-    room.watch_memory()
+    resources.memory.hold_everything()  # before the lane: a judge that holds it must not wait for memory
+    alone.enter_context(resources.lane.exclusive())
+    resources.watch_memory()
     return True
 
 
-def _verdict_for_lack(lack: schema.Crashed | Exception, stage: schema.Stage, room: JudgeResources) -> schema.Verdict:
+def _verdict_for_lack(
+    lack: schema.Crashed | Exception, stage: schema.Stage, resources: JudgeResources
+) -> schema.Verdict:
     """The verdict for a job that lacked memory, or whose candidate did, although it had the device to itself."""
-    return room.shortage.instead_of(lack) if isinstance(lack, schema.Crashed) else room.shortage.verdict(stage, lack)
+    return (
+        resources.shortage.verdict_for_crash(lack)
+        if isinstance(lack, schema.Crashed)
+        else resources.shortage.verdict(stage, lack)
+    )
 
 
-def _verdict_for_fault(error: Exception, room: JudgeResources) -> schema.Verdict:
+def _verdict_for_fault(error: Exception, resources: JudgeResources) -> schema.Verdict:
     """The verdict for a job on which the judge failed. Raises if the device no longer works: the judge must restart."""
     traceback.print_exception(error)  # into the judge's own log
-    room.dismiss_candidate()
-    room.dismiss_own_workers()
-    if room.device.type == "cuda":
-        torch.cuda.synchronize(room.device)
+    resources.dismiss_candidate()
+    resources.dismiss_own_workers()
+    if resources.device.type == "cuda":
+        torch.cuda.synchronize(resources.device)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
     return schema.Unjudged(f"the judge failed on this job ({type(error).__name__} at {where}): {error}"[:500])

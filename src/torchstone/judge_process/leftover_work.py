@@ -45,12 +45,12 @@ class IdleCores:
         self._cores = with_siblings(cores)
         self._left_seconds = patience_seconds
 
-    def comes(self) -> bool:
+    def wait_until_idle(self) -> bool:
         """Wait until the cores are idle in several looks in a row. False: the time for waiting is over."""
         began, looks = time.monotonic(), 0
         try:
             while looks < _QUIET_LOOKS:
-                looks = looks + 1 if self.is_there() else 0
+                looks = looks + 1 if self.are_idle() else 0
                 if not looks:
                     if time.monotonic() - began > self._left_seconds:
                         return False
@@ -59,7 +59,7 @@ class IdleCores:
         finally:
             self._left_seconds -= time.monotonic() - began
 
-    def is_there(self) -> bool:
+    def are_idle(self) -> bool:
         """Whether one look finds all cores idle. One after another: two threads of a process wait for each other."""
         look_ns = max(_LEAST_LOOK_AT_CORE_NS, _LOOK_AT_ALL_CORES_NS // max(1, len(self._cores)))
         return all(stolen_share(core, look_ns) <= MOST_STOLEN for core in self._cores)

@@ -48,7 +48,7 @@ class ReferenceLostError(Exception):
     """The worker of the reference or of the shim failed. The candidate is not to blame."""
 
 
-def lost(error: Exception, party: str = "reference") -> str:
+def own_worker_failure(error: Exception, party: str = "reference") -> str:
     """Message on the failure of one of the judge's own workers, with the end of its traceback if it sent one.
 
     On a GPU a lack of memory raises torch.OutOfMemoryError instead: a candidate may hold the memory.
@@ -176,7 +176,7 @@ class ReferenceCalls:
         try:
             block = self._bound.time(calls, time.monotonic() + HOUSEKEEPING_SECONDS, self._pretend)
         except FAILURES as error:
-            raise ReferenceLostError(lost(error)) from error
+            raise ReferenceLostError(own_worker_failure(error)) from error
         return Times(block.elapsed_ns, block.claimed_ns)
 
 
@@ -219,7 +219,7 @@ class ReferenceChain:
         try:
             block = self._bound.time(calls, deadline, self._pretend, chain)
         except FAILURES as error:
-            raise ReferenceLostError(lost(error)) from error
+            raise ReferenceLostError(own_worker_failure(error)) from error
         return Times(block.elapsed_ns, block.claimed_ns)
 
 
@@ -287,7 +287,7 @@ class CandidateGraphs(Graphs):
         self.latencies_ns.append(self._bound.device_latency_ns())
         values = self.series(calls).storages
         # The arguments of chained calls do not follow from the seed alone.
-        with self._session.making(self.series(calls).calls if self.way == "captured" else tuple):
+        with self._session.noting_calls(self.series(calls).calls if self.way == "captured" else tuple):
             times = self._session.allow(lambda deadline: captured.play(values, deadline))
         self._verify(captured, self.series(calls))
         return times
@@ -333,7 +333,7 @@ class ReferenceGraphs(Graphs):
         try:
             return captured.play(self.series(calls).storages, time.monotonic() + HOUSEKEEPING_SECONDS)
         except FAILURES as error:
-            raise ReferenceLostError(lost(error)) from error
+            raise ReferenceLostError(own_worker_failure(error)) from error
 
     def record(self, calls: int) -> Captured:
         """Record the calls. A lack of memory makes them uncapturable only if the candidate cannot have caused it: the
@@ -342,7 +342,7 @@ class ReferenceGraphs(Graphs):
         try:
             return self.capture(calls, time.monotonic() + HOUSEKEEPING_SECONDS)
         except FAILURES as error:
-            raise ReferenceLostError(lost(error)) from error
+            raise ReferenceLostError(own_worker_failure(error)) from error
         except UncapturableError as error:
             if isinstance(error.__cause__, CandidateFailedError):
                 _raise_lack_unless_excused(error.__cause__)
@@ -352,6 +352,6 @@ class ReferenceGraphs(Graphs):
 def _raise_lack_unless_excused(failed: CandidateFailedError) -> None:
     """Raise torch.OutOfMemoryError for a lack of memory that a candidate may have caused; else do nothing."""
     try:
-        lost(failed)
+        own_worker_failure(failed)
     except operator_errors():
         return

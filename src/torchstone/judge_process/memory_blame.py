@@ -96,7 +96,7 @@ class MemoryShortage:
         return self._before is not None
 
     @property
-    def tells(self) -> bool:
+    def can_watch(self) -> bool:
         """Whether the memory of the device can be watched at all."""
         return self._memory is not None
 
@@ -123,15 +123,15 @@ class MemoryShortage:
             return True
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return True  # a failed recording skips no check: calls are made one by one
-        self.look()
+        self.update()
         return self._before is not None and self._excess_bytes <= 0 and not self._others_hold_much
 
-    def look_if(self, error: BaseException) -> None:
-        """Call :meth:`look` if the error is a lack of memory. Must precede the end of the candidate's worker."""
+    def update_if_out_of_memory(self, error: BaseException) -> None:
+        """Call :meth:`update` if the error is a lack of memory. Must precede the end of the candidate's worker."""
         if is_out_of_memory(error):
-            self.look()
+            self.update()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Compute what the candidate holds, and remember the largest excess over what it may hold."""
         if self._before is None or self._memory is None:
             return
@@ -154,7 +154,7 @@ class MemoryShortage:
         overhead_bytes = max(_LEAST_ALLOWED_BYTES, int(_ALLOWED_SHARE * self._memory.total_bytes()))
         return (1 + self._own_workers()) * self._planned_bytes + overhead_bytes
 
-    def instead_of(self, crash: schema.Crashed) -> schema.Verdict:
+    def verdict_for_crash(self, crash: schema.Crashed) -> schema.Verdict:
         """The verdict if the candidate itself lacked memory: its crash, unless other processes held much memory."""
         return self._others_to_blame if self.is_watched and self._others_hold_much else crash
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-class Meanwhile:
+class OverlappedWork:
     """Work of the judge, to be done once while a worker makes untimed calls."""
 
     def __init__(self, work: Callable[[], None]) -> None:

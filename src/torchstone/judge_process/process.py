@@ -132,8 +132,8 @@ def main() -> None:
             if settings.device_type == "cpu":  # importing torch, twice, takes the cores that others measure on
                 starting.enter_context(lane.shared())
             pool.start()  # its import of torch runs beside ours
-            room = _open_resources(settings, pool, lane, options)
-        _serve(connection, settings, room)
+            resources = _open_resources(settings, pool, lane, options)
+        _serve(connection, settings, resources)
     except TorchstoneError as error:
         send(connection, Closed(type(error).__name__, str(error)))
     except (BrokenPipeError, ConnectionResetError):
@@ -211,12 +211,12 @@ def _open_resources(
     ceilings = DeviceCeilings(device, settings.threads, cores, kept)
     probe = DeviceProbe(settings.device_type, settings.device_name, cores)
     ledger = _ledger_of(settings, device)
-    room = JudgeResources(pool, lane, device, settings.threads, probe, ceilings, settings.places, ledger)
-    model_operators.run_elsewhere(room.models)
+    resources = JudgeResources(pool, lane, device, settings.threads, probe, ceilings, settings.places, ledger)
+    model_operators.set_model_host(resources.models)
     pool.refill()
     if settings.places > 1:
         pool.settle()
-    return room
+    return resources
 
 
 def _ledger_of(settings: JudgeSettings, device: torch.device) -> MemoryLedger:
@@ -227,37 +227,37 @@ def _ledger_of(settings: JudgeSettings, device: torch.device) -> MemoryLedger:
     return device_ledger(settings.device_name, int(torch.cuda.mem_get_info(device)[1]))
 
 
-def _serve(connection: socket.socket, settings: JudgeSettings, room: JudgeResources) -> None:
+def _serve(connection: socket.socket, settings: JudgeSettings, resources: JudgeResources) -> None:
     from torchstone.judge_process.job_retries import judge
 
     sending = threading.Lock()
     send(connection, Opened())
-    threading.Thread(target=_send_alive, args=(connection, room, sending), daemon=True).start()
+    threading.Thread(target=_send_alive, args=(connection, resources, sending), daemon=True).start()
     try:
-        while (data := _next_message(connection, room)) is not None:
+        while (data := _next_message(connection, resources)) is not None:
             job = decode(data, Job)
-            record = judge(job, room, settings.device_label, settings.manifest_key, settings.isolation)
+            record = judge(job, resources, settings.device_label, settings.manifest_key, settings.isolation)
             with sending:
                 send(connection, Judged(record))
     finally:
-        room.close()
+        resources.close()
 
 
-def _next_message(connection: socket.socket, room: JudgeResources) -> bytes | None:
+def _next_message(connection: socket.socket, resources: JudgeResources) -> bytes | None:
     """The next message; None: the socket was closed. Gives kept memory back while another process waits for it."""
-    while room.memory.is_kept and not select.select([connection], [], [], _KEPT_MEMORY_POLL_SECONDS)[0]:
-        room.memory.give_back_if_wanted()
+    while resources.memory.is_kept and not select.select([connection], [], [], _KEPT_MEMORY_POLL_SECONDS)[0]:
+        resources.memory.give_back_if_wanted()
     return receive(connection)
 
 
-def _send_alive(connection: socket.socket, room: JudgeResources, sending: threading.Lock) -> None:
+def _send_alive(connection: socket.socket, resources: JudgeResources, sending: threading.Lock) -> None:
     """Send :class:`Alive` again and again, if the judge waits or has sent a command to a worker since the last time."""
     before = -1
     with contextlib.suppress(OSError):
         while True:
             time.sleep(_ALIVE_SECONDS)
-            if room.waits or room.signs_of_life != before:
-                before = room.signs_of_life
+            if resources.waits or resources.signs_of_life != before:
+                before = resources.signs_of_life
                 with sending:
                     send(connection, Alive())
 

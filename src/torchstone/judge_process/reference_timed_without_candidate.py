@@ -57,7 +57,7 @@ _LEAST_PAIRS = 8
 """Fewest pairs of short blocks, on the CPU."""
 
 
-class CameTooSoonError(Exception):
+class LoadedTooEarlyError(Exception):
     """A fast candidate was loaded before its reference was timed: the job must be repeated with a new worker."""
 
 
@@ -65,7 +65,7 @@ class Beforehand(NamedTuple):
     """Blocks of the reference and the shim from before the candidate was loaded."""
 
     blocks: tuple[schema.Block, ...] = ()
-    too_late: bool = False
+    already_loaded: bool = False
     """The candidate was already loaded, so there are no blocks."""
 
 
@@ -74,24 +74,24 @@ def reference_beforehand(session: CandidateSession, layout: CallLayout, sets: in
 
     The previous candidate is ended first, because it may cooperate with this one.
     """
-    room, job = session.room, session.job
-    if room.device.type != "cpu":
+    resources, job = session.resources, session.job
+    if resources.device.type != "cpu":
         return Beforehand()
-    if room.has_loaded(job.implementation):
-        return Beforehand(too_late=True)
-    room.dismiss_candidate()
+    if resources.has_loaded(job.implementation):
+        return Beforehand(already_loaded=True)
+    resources.dismiss_candidate()
     plan, order = short_block_experiment.SHORT_BLOCK_PLANS[job.effort], random.Random(secrets.randbits(64))
     with (
         own_bound_worker(session, layout, sets, "reference") as reference_worker,
         own_bound_worker(session, layout, sets, "shim") as shim_worker,
     ):
-        room.pool.settle()
-        alone = alone_in(room.lane)
+        resources.pool.settle()
+        alone = alone_in(resources.lane)
         with session.clock.in_stage("measure", job.deadlines.measure_seconds):
             parties = own_parties(BurstDraws(FreshCalls(session, reference)), reference_worker, shim_worker)
             with timed((reference_worker, shim_worker), job.cache, by_core_time=True):
                 most = most_calls(reference_worker, job.cache)
-                with alone.held():
+                with alone.acquire():
                     reference_ns = known_reference_ns(session, reference.case, parties, most)
                 calls = short_block_experiment.calls_of_reference(most, plan, reference_ns)
                 blocks = short_block_experiment.some_pairs(parties, calls, _pairs_alone(plan), order, 0, alone)
@@ -113,19 +113,19 @@ def with_reference_alone(
     by_short_blocks = measurement.method == short_blocks.METHOD
     if not (needs_reference_alone if by_short_blocks else rests_on_the_judges_clock)(measurement):
         return measurement
-    if before.too_late:
-        raise CameTooSoonError
+    if before.already_loaded:
+        raise LoadedTooEarlyError
     if not session.dismiss():
         return _unconfirmed(measurement, "processes of the candidate had not ended long after they were killed")
-    room, job = session.room, session.job
+    resources, job = session.resources, session.job
     captured = any(block.way == "captured" for block in measurement.blocks if block.party == "reference")
     layout_and_sets = bound.layout, bound.sets
     with (
         own_bound_worker(session, *layout_and_sets, "reference") as reference_worker,
         own_bound_worker(session, *layout_and_sets, "shim") as shim_worker,
     ):
-        room.pool.settle()
-        with room.lane.exclusive(), session.clock.in_stage("measure", job.deadlines.measure_seconds):
+        resources.pool.settle()
+        with resources.lane.exclusive(), session.clock.in_stage("measure", job.deadlines.measure_seconds):
             draws, cores = FreshCalls(session, reference), IdleCores(reference_worker.worker.cores)
             if by_short_blocks:
                 blocks: list[schema.Block] | None = _short_blocks(
@@ -158,7 +158,7 @@ def _short_blocks(
     On a busy machine the cores are never idle, but work that the candidate has left has ended by then. The lowest third
     of blocks counts, which does not contain work that has a core for part of the time only.
     """
-    idle_cores.comes()
+    idle_cores.wait_until_idle()
     plan, order = short_block_experiment.SHORT_BLOCK_PLANS[session.job.effort], random.Random(secrets.randbits(64))
     first = 1 + max(block.round for block in measurement.blocks)
     parties = own_parties(BurstDraws(draws), *workers)
@@ -189,7 +189,7 @@ def _call_parties(draws: FreshCalls, reference_worker: BoundWorker, shim_worker:
 def _graph_parties(
     session: CandidateSession, draws: FreshCalls, reference_worker: BoundWorker, shim_worker: BoundWorker
 ) -> Parties:
-    sweep = session.room.sweep_caches if session.job.cache == "cold" else None
+    sweep = session.resources.sweep_caches if session.job.cache == "cold" else None
     return {
         "reference": ReferenceGraphs(reference_worker, draws, sweep, chained=False),
         "shim": ReferenceGraphs(shim_worker, draws, sweep, chained=False, pretend=True),
@@ -212,10 +212,10 @@ def _rounds(measurement: schema.Measurement, parties: Parties, idle_cores: IdleC
     for begin in range(first, first + count, _ROUNDS_BETWEEN_TESTS):
         some = min(_ROUNDS_BETWEEN_TESTS, first + count - begin)
         for _ in range(_MOST_ATTEMPTS):
-            if not idle_cores.comes():
+            if not idle_cores.wait_until_idle():
                 return None
             blocks = long_block_experiment.some_rounds(parties, (long,), some, order, begin)
-            if idle_cores.is_there():
+            if idle_cores.are_idle():
                 kept += blocks
                 break
         else:

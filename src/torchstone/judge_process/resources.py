@@ -29,7 +29,7 @@ from torchstone.judging import (
     Reference,
     ReferenceFailure,
     Work,
-    calls_to_tell,
+    calls_needed_against_guessing,
     draw_call,
     preparable_share,
     work_of,
@@ -109,7 +109,7 @@ class JudgeResources:
         """Keys of candidates that have had a job here, in which results of earlier blocks may have been kept."""
         self.variants_passed: Counter[tuple[str, bool]] = Counter()
         """How many hidden variants a candidate has passed, by its key and by whether a tensor had several elements."""
-        self._calls_to_tell: dict[str, int] = {}
+        self._calls_needed_against_guessing: dict[str, int] = {}
         self.reference_call_ns: dict[str, int] = {}
         """About how long a call of the reference takes, by case and way of calling: decides the length of blocks."""
         self.failed_loads = RememberedLoadFailures()
@@ -257,7 +257,7 @@ class JudgeResources:
 
     def know_ceilings(self, work: Work) -> None:
         """Measure missing ceilings of the device. No candidate may be loaded: on a GPU its work may not pause."""
-        if self._ceilings.knows(work.dtype):
+        if self._ceilings.is_measured(work.dtype):
             return
         if self.device.type == "cuda":
             self.dismiss_candidate()
@@ -267,7 +267,7 @@ class JudgeResources:
 
     def speed_of_light(self, work: Work, calls: int, cache: schema.Cache) -> schema.SpeedOfLight | None:
         """The device's limit for one of this many calls in a row, each on its own memory; None: not known."""
-        if not self._ceilings.knows(work.dtype):
+        if not self._ceilings.is_measured(work.dtype):
             return None
         ceilings = self._ceilings.get(work.dtype)
         moved = work.read_bytes, work.written_bytes
@@ -284,18 +284,18 @@ class JudgeResources:
             measured_unix_ns=ceilings.measured_unix_ns,
         )
 
-    def doubt_ceilings(self, measurement: schema.Measurement) -> None:
+    def discard_exceeded_ceilings(self, measurement: schema.Measurement) -> None:
         """Discard ceilings that are too low: the reference, which no candidate can change, clearly exceeds them."""
         reached = timing(measurement).attainment
         if reached is not None and reached.reference_percent > _DOUBTFUL_PERCENT:
-            self._ceilings.doubt()
+            self._ceilings.request_new_measurement()
 
-    def calls_to_tell(self, expected: Expected) -> int:
+    def calls_needed_against_guessing(self, expected: Expected) -> int:
         """How many calls of a case must be checked so that a guess does not pass. Determined once per case."""
         key = schema.content_key(expected.call.case)
-        if key not in self._calls_to_tell:
-            self._calls_to_tell[key] = calls_to_tell(expected)
-        return self._calls_to_tell[key]
+        if key not in self._calls_needed_against_guessing:
+            self._calls_needed_against_guessing[key] = calls_needed_against_guessing(expected)
+        return self._calls_needed_against_guessing[key]
 
     def has_loaded(self, implementation: schema.Implementation) -> bool:
         """Whether the present worker can serve this candidate: it has it loaded, or others of its package."""
@@ -315,7 +315,7 @@ class JudgeResources:
         self.pool.refill()
         return worker, True
 
-    def looks_at_kept_results(self, key: str) -> bool:
+    def keeps_results_in_job(self, key: str) -> bool:
         """Whether a job keeps results of earlier blocks: the candidate's first job here, and some later ones.
 
         That is enough, because how results are allocated is a property of the candidate, not of the case.

@@ -94,7 +94,7 @@ class RetainedResults:
         self._kept.append(_KeptCall(spans, _segments_with(spans, block.done.segments), shift))
         return (call,)
 
-    def covered_by(self, block: BlockResults) -> int | None:
+    def find_call_on_kept_result(self, block: BlockResults) -> int | None:
         """A call of a new block whose result lies in the memory of a kept result, by the addresses in its reply."""
         if not self._kept or not block.spans:
             return None

@@ -30,7 +30,7 @@ from torchstone.protocol.replies import Failed
 from torchstone.protocol.shared_memory import Arena, DeviceArena, HostArena, can_share
 from torchstone.protocol.tensor_places import span_elements
 from torchstone.supervisor.pausable_worker import PausableWorker
-from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, WorkerEndedError, WorkerTimeoutError
 
 _LOAD_SECONDS = 120.0
 """Deadline for executing a problem file, on a busy machine."""
@@ -216,7 +216,7 @@ class SandboxedReferenceModels:
         try:
             reply = self._worker.ask(command, time.monotonic() + limit_seconds, descriptor)
             self._worker.freeze()
-        except OverranError:
+        except WorkerTimeoutError:
             self.close()
             raise lost_error(f"the model took longer than {limit_seconds:g} s for one call") from None
         except _WORKER_FAILURES as error:

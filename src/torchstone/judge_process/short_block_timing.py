@@ -28,7 +28,7 @@ from torchstone.judge_process.measured_parties import (
     ReferenceChain,
     ReferenceLostError,
     can_be_chained,
-    lost,
+    own_worker_failure,
 )
 from torchstone.judge_process.measuring_lane import MeasuringLane
 from torchstone.judge_process.stage_clock import HOUSEKEEPING_SECONDS
@@ -118,7 +118,7 @@ class OwnShortBlocks:
                 self._bound.time(calls, deadline, pretend=True) if self._pretend else self._bound.call(calls, deadline)
             )
         except FAILURES as error:
-            raise ReferenceLostError(lost(error)) from error
+            raise ReferenceLostError(own_worker_failure(error)) from error
         return Times(block.elapsed_ns, block.claimed_ns)
 
     def repeat(self, times: int) -> Times:
@@ -127,7 +127,7 @@ class OwnShortBlocks:
         try:
             block = self._bound.call(1, time.monotonic() + HOUSEKEEPING_SECONDS, repeats=times)
         except FAILURES as error:
-            raise ReferenceLostError(lost(error)) from error
+            raise ReferenceLostError(own_worker_failure(error)) from error
         return Times(block.elapsed_ns, block.claimed_ns)
 
     def settle(self) -> None:
@@ -158,9 +158,9 @@ def most_calls(bound: BoundWorker, cache: schema.Cache) -> int:
     return bound.sets if cache == "cold" else min(bound.sets, max(1, WARM_BYTES // bound.layout.footprint_bytes))
 
 
-def alone_in(lane: MeasuringLane) -> short_block_experiment.Alone:
+def alone_in(lane: MeasuringLane) -> short_block_experiment.ExclusiveUse:
     """Gives each burst the lane alone. The time of waiting for it does not count in a measurement's budget."""
-    return short_block_experiment.Alone(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
+    return short_block_experiment.ExclusiveUse(lane.exclusive, lambda: time.monotonic() - lane.waited_seconds)
 
 
 def own_parties(burst: BurstDraws, reference_worker: BoundWorker, shim_worker: BoundWorker) -> ShortBlockParties:
@@ -178,7 +178,7 @@ def own_parties(burst: BurstDraws, reference_worker: BoundWorker, shim_worker: B
 
 def known_reference_ns(session: CandidateSession, case: schema.Case, parties: ShortBlockParties, most: int) -> int:
     """About how many nanoseconds a call of the reference takes. Measured once per case and judge."""
-    known, job = session.room.reference_call_ns, session.job
+    known, job = session.resources.reference_call_ns, session.job
     key = schema.content_key(case, short_blocks.METHOD, job.cache, job.baseline)
     if key not in known:
         known[key] = short_block_experiment.reference_call_ns(parties, most, warm=job.cache == "warm")
@@ -196,44 +196,45 @@ class ShortBlockTiming:
         self,
         session: CandidateSession,
         bound: BoundWorker,
-        other: BoundWorker,
+        reference_worker: BoundWorker,
         shim_worker: BoundWorker,
         reference: Reference,
     ) -> None:
-        self.bound, self.other, self.reference = bound, other, reference
+        self.bound, self.reference_worker, self.reference = bound, reference_worker, reference
         self._session, self._shim_worker = session, shim_worker
         self._plan = short_block_experiment.SHORT_BLOCK_PLANS[session.job.effort]
         self._order = random.Random(secrets.randbits(64))
         self._draws = FreshCalls(session, reference)
         burst = BurstDraws(self._draws)
         self._candidate = CandidateShortBlocks(session, bound, self._draws, burst)
-        self._reference_blocks = OwnShortBlocks(other, burst, pretend=False)
+        self._reference_blocks = OwnShortBlocks(reference_worker, burst, pretend=False)
         self._parties: ShortBlockParties = {
             "candidate": self._candidate,
             "reference": self._reference_blocks,
             "shim": OwnShortBlocks(shim_worker, burst, pretend=True),
         }
         self.watch: Watch
-        """Observes the machine since the first block. Set by :meth:`hold`."""
+        """Observes the machine since the first block. Set by :meth:`run_blocks`."""
 
     def prepare(self) -> None:
         """Choose the values to plant."""
         self._draws.plan()
 
-    def hold(self) -> tuple[list[schema.Block], int]:
+    def run_blocks(self) -> tuple[list[schema.Block], int]:
         """Run all blocks. Returns them, and how many calls a block has."""
-        bounds = self.bound, self.other, self._shim_worker
+        bounds = self.bound, self.reference_worker, self._shim_worker
         # One clock for all. Core time needs single threads: others may work while the first one waits.
-        single = all(each.worker.held_threads == 1 for each in bounds)
+        single = all(each.worker.frozen_threads == 1 for each in bounds)
         with timed(bounds, self._session.job.cache, by_core_time=single):
             return self._blocks()
 
     def _blocks(self) -> tuple[list[schema.Block], int]:
         self.watch = Watch(
-            self._session.room.probe, [each.worker.pid for each in (self.bound, self.other, self._shim_worker)]
+            self._session.resources.probe,
+            [each.worker.pid for each in (self.bound, self.reference_worker, self._shim_worker)],
         )
-        alone = alone_in(self._session.room.lane)
-        with alone.held():
+        alone = alone_in(self._session.resources.lane)
+        with alone.acquire():
             calls = self._calls_in_block()
         inspections = Inspections(
             -(-self._plan.pairs // short_block_experiment.PAIRS_IN_BURST), self._candidate.inspection
@@ -247,10 +248,10 @@ class ShortBlockTiming:
             blocks += self._repeated_blocks(alone, 1 + max(block.round for block in blocks))
         return blocks, calls
 
-    def _repeated_blocks(self, alone: short_block_experiment.Alone, first: int) -> list[schema.Block]:
+    def _repeated_blocks(self, alone: short_block_experiment.ExclusiveUse, first: int) -> list[schema.Block]:
         """Blocks that show how long a call of the reference takes on warm caches, when it is made again and again."""
         known_ns = known_reference_ns(self._session, self.reference.case, self._parties, 1)
-        with alone.held():
+        with alone.acquire():
             return repeated_pairs(self._reference_blocks.repeat, known_ns, first)
 
     def _calls_in_block(self) -> int:
@@ -259,24 +260,24 @@ class ShortBlockTiming:
         reference_ns = known_reference_ns(self._session, self.reference.case, self._parties, most)
         return short_block_experiment.calls_in_block(self._parties, most, self._plan, reference_ns)
 
-    def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_experiment.Alone) -> None:
+    def _confirm(self, blocks: list[schema.Block], calls: int, alone: short_block_experiment.ExclusiveUse) -> None:
         """Add pairs of chained calls, each of which waits for the one before, or of single calls."""
         draws = self._draws
         parties: Mapping[schema.Party, Contestant] = {
             "candidate": CandidateCalls(self._session, self.bound, draws),
-            "reference": ReferenceCalls(self.other, draws, pretend=False),
+            "reference": ReferenceCalls(self.reference_worker, draws, pretend=False),
             "shim": ReferenceCalls(self._shim_worker, draws, pretend=True),
         }
         if can_be_chained(self.bound, self._draws):
             parties = {
                 "candidate": CandidateChain(self._session, self.bound, draws),
-                "reference": ReferenceChain(self.other, draws, pretend=False),
+                "reference": ReferenceChain(self.reference_worker, draws, pretend=False),
                 "shim": ReferenceChain(self._shim_worker, draws, pretend=True),
             }
         else:
             calls = 1
         with suppress(UncapturableError):  # then it stays unconfirmed
-            with alone.held():
+            with alone.acquire():
                 for contestant in parties.values():
                     contestant.run(calls)
             short_block_experiment.short_confirmations(

@@ -28,9 +28,9 @@ T = TypeVar("T")
 class StageClock:
     """The time that a candidate has left in its stage, and how long each stage took."""
 
-    def __init__(self, room: JudgeResources, stage_seconds: dict[str, float]) -> None:
+    def __init__(self, resources: JudgeResources, stage_seconds: dict[str, float]) -> None:
         """``stage_seconds``: gets the duration of each stage."""
-        self._room = room
+        self._resources = resources
         self._stage_seconds = stage_seconds
         self.stage: schema.Stage = "start"
         self.limit_seconds = self._left_seconds = self._left_seconds_at_count = HOUSEKEEPING_SECONDS
@@ -56,7 +56,7 @@ class StageClock:
     @contextmanager
     def in_stage(self, stage: schema.Stage, limit_seconds: float) -> Iterator[None]:
         """Begin a stage: all commands to the worker inside have this much time together."""
-        lane = self._room.lane
+        lane = self._resources.lane
         self.stage, began, waited = stage, time.monotonic(), lane.waited_seconds
         self.limit_seconds = self._left_seconds = self._left_seconds_at_count = limit_seconds
         try:
@@ -70,15 +70,15 @@ class StageClock:
         """Run an action of the worker, within the time that is left of the stage. While it is paused so that another
         judge can measure, its time does not run.
         """
-        self._room.signs_of_life += 1
+        self._resources.signs_of_life += 1
         began = time.monotonic()
-        worker.is_urgent = not (self._room.lane.is_shared and self._room.shares_device)
-        if not self._room.lane.is_shared:
+        worker.is_urgent = not (self._resources.lane.is_shared and self._resources.shares_device)
+        if not self._resources.lane.is_shared:
             try:
                 return action(began + self._left_seconds)
             finally:
                 self._left_seconds -= time.monotonic() - began
-        with worker.giving_way(lambda: self._pause_for_measurement(worker)) as pauses:
+        with worker.polling(lambda: self._pause_for_measurement(worker)) as pauses:
             try:
                 return action(began + self._left_seconds)
             finally:
@@ -90,18 +90,18 @@ class StageClock:
         Only if the device becomes idle, because it does not stop with the candidate's process. Otherwise the candidate
         goes on, and the other judge waits until a later try succeeds or the candidate is done.
         """
-        room = self._room
-        if time.monotonic() < self._next_try or not room.lane.is_wanted() or worker.is_in_kernel():
+        resources = self._resources
+        if time.monotonic() < self._next_try or not resources.lane.is_wanted() or worker.is_in_kernel():
             return
         try:
             worker.freeze()
         except OverLimitError as error:  # it may be inside a driver, for which it is not to blame
             raise WorkerLostError("the worker could not be frozen") from error
         until = time.monotonic() + _MOST_IDLE_WAIT_SECONDS
-        while not (is_idle := room.is_quiet()) and time.monotonic() < until:
+        while not (is_idle := resources.is_quiet()) and time.monotonic() < until:
             pass
         if is_idle:
-            room.make_way()
+            resources.make_way()
             self._retry_seconds = _FIRST_RETRY_SECONDS
         else:
             self._next_try = time.monotonic() + self._retry_seconds

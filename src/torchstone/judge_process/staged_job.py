@@ -37,7 +37,7 @@ from torchstone.judge_process.large_cases import (
     require_memory,
     require_memory_for_arguments,
 )
-from torchstone.judge_process.overlapped_work import Meanwhile
+from torchstone.judge_process.overlapped_work import OverlappedWork
 from torchstone.judge_process.randomness_across_retries import RepeatableRandomness
 from torchstone.judge_process.reference_timed_without_candidate import (
     Beforehand,
@@ -79,7 +79,7 @@ milliseconds."""
 _ONE_BY_ONE_BYTES = 64 << 20
 """Bytes of a call's arguments and results above which untimed calls are made one by one on the CPU. A block would save
 hardly any time. On a device the limit is the size of an arena."""
-_TIMED_CASE_WEAR_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
+_UNCHECKED_CALLS_OF_TIMED_CASE_NS = {"cpu": 200_000_000, "cuda": 60_000_000}
 """Time of a timed case's further calls, which must not change kept results, by device type. How many calls fit follows
 from the time of a block, which costs more than its calls: quick calls take less than this."""
 
@@ -94,11 +94,15 @@ class FurtherCalls:
         self._found: list[Expected] | None = None
         self.is_small = is_small(first)
 
-    def ahead(self) -> Meanwhile | None:
+    def ahead(self) -> OverlappedWork | None:
         """Work to do while the candidate makes its first call. None: the calls are large, or memory is watched."""
-        return Meanwhile(self._evaluate) if self.is_small and not self._session.room.shortage.is_watched else None
+        return (
+            OverlappedWork(self._evaluate)
+            if self.is_small and not self._session.resources.shortage.is_watched
+            else None
+        )
 
-    def answered(self) -> list[Expected]:
+    def expected_results(self) -> list[Expected]:
         """The calls with their expected results."""
         if self._found is None:
             self._evaluate()
@@ -115,12 +119,12 @@ class StagedJob:
     """One job."""
 
     def __init__(
-        self, job: schema.Job, room: JudgeResources, randomness: RepeatableRandomness, waited_seconds: float
+        self, job: schema.Job, resources: JudgeResources, randomness: RepeatableRandomness, waited_seconds: float
     ) -> None:
         """``waited_seconds``: how long the judge had waited for the lane and for memory before the job."""
         self._job, self._waited_seconds = job, waited_seconds
-        self._room = room
-        self._session = CandidateSession(job, room, randomness)
+        self._resources = resources
+        self._session = CandidateSession(job, resources, randomness)
 
     @property
     def session(self) -> CandidateSession:
@@ -132,7 +136,7 @@ class StagedJob:
         session = self._session
         seconds = session.outcome.stage_seconds
         try:
-            with excusing_shortage_if(self._room.shortage.is_excused):
+            with excusing_shortage_if(self._resources.shortage.is_excused):
                 self._run_stages()
             verdict: schema.Verdict = schema.Agrees(session.errors, session.verified)
         except VerdictError as early:
@@ -145,14 +149,14 @@ class StagedJob:
             session.dismiss()
             verdict = session.verdict_for(failure)
             if session.is_preparing and session.has_worker:
-                self._room.failed_loads.remember(self._job, verdict, session.outcome)
+                self._resources.failed_loads.remember(self._job, verdict, session.outcome)
         except BaseException as error:
-            self._room.shortage.look_if(error)
+            self._resources.shortage.update_if_out_of_memory(error)
             session.dismiss()
             raise
         finally:
             session.take_log()
-            seconds["wait"] = round(self._room.waited_seconds - self._waited_seconds, 6)
+            seconds["wait"] = round(self._resources.waited_seconds - self._waited_seconds, 6)
         if not isinstance(verdict, schema.Agrees):
             session.outcome.measurement = None
         return verdict
@@ -160,49 +164,49 @@ class StagedJob:
     def _run_stages(self) -> None:
         """Run all stages of the job. A failure of the candidate is raised."""
         job, session = self._job, self._session
-        known = self._room.failed_loads.verdict_on(job)
+        known = self._resources.failed_loads.verdict_on(job)
         if known is not None:
             verdict, session.outcome = known
             raise VerdictError(verdict)
         if job.replay is not None:
             self._replay(job.replay)
             return
-        timed, kind = job.measured and job.case.timed, self._room.device.type
-        self._room.models.call_seconds = job.deadlines.check_seconds
-        self._room.memory.hold(job.key, bytes_for_arguments(job.case))
-        with self._room.place_in_lane(), ExitStack() as stack:  # measuring leaves the place and takes it again
-            self._room.without_candidate_if_needed(lambda: require_memory_for_arguments(job.case, kind))
-            arithmetic_device = arithmetic_device_of(job.case, self._room.device)
-            reference = Reference(job.case, self._room.device, arithmetic_device, effort=job.effort)
+        timed, kind = job.measured and job.case.timed, self._resources.device.type
+        self._resources.models.call_seconds = job.deadlines.check_seconds
+        self._resources.memory.hold(job.key, bytes_for_arguments(job.case))
+        with self._resources.place_in_lane(), ExitStack() as stack:  # measuring leaves the place and takes it again
+            self._resources.without_candidate_if_needed(lambda: require_memory_for_arguments(job.case, kind))
+            arithmetic_device = arithmetic_device_of(job.case, self._resources.device)
+            reference = Reference(job.case, self._resources.device, arithmetic_device, effort=job.effort)
             calls, expected = session.draw(reference, 1)
-            work = self._room.work_of(expected[0]) if timed else None
+            work = self._resources.work_of(expected[0]) if timed else None
             if work is not None:
-                self._room.know_ceilings(work)
+                self._resources.know_ceilings(work)
             layout = CallLayout(job.case, expected[0])
             first = expected[0]
-            self._room.memory.require(job.key, bytes_for_call(job.case, first))
-            self._room.without_candidate_if_needed(lambda: require_memory(job.case, first, layout, kind))
-            checks = max(BUDGETS[job.effort].checked_calls, self._room.calls_to_tell(expected[0]))
+            self._resources.memory.require(job.key, bytes_for_call(job.case, first))
+            self._resources.without_candidate_if_needed(lambda: require_memory(job.case, first, layout, kind))
+            checks = max(BUDGETS[job.effort].checked_calls, self._resources.calls_needed_against_guessing(expected[0]))
             sets = self._calls_in_block(layout, checks, timed, draws=reference.random_results is not None)
-            self._room.memory.require(job.key, bytes_for_job(job.case, first, layout, sets))
-            self._room.plan_memory(job.case, sets * layout.footprint_bytes)
+            self._resources.memory.require(job.key, bytes_for_job(job.case, first, layout, sets))
+            self._resources.plan_memory(job.case, sets * layout.footprint_bytes)
             before = reference_beforehand(session, layout, sets, reference) if work is not None else Beforehand()
             session.take_worker()
             with session.clock.in_stage("compile", job.deadlines.compile_seconds):
                 build_source(session)
-                bound = stack.enter_context(session.standing(job.case, layout, sets))
+                bound = stack.enter_context(session.bound_to(job.case, layout, sets))
                 bound.keeps_results = session.keeps_results()
                 further = FurtherCalls(session, reference, checks, expected[0])
                 self._call_first(bound, calls, expected, further.ahead())
             variants = HiddenVariants(session, layout, expected[0])
-            self._check(bound, further, variants, wears=work is None)
+            self._check(bound, further, variants, makes_unchecked_calls=work is None)
             if work is None:
                 self._attribute(bound, has_arguments=bound.keeps_arguments and not reference.contract.mutated)
                 variants.check(bound, comes_back=False)
             else:
                 variants.check(bound, comes_back=True)
                 session.outcome.measurement = measure(session, bound, reference, work)
-                session.wear(bound, _TIMED_CASE_WEAR_NS[self._room.device.type])
+                session.make_unchecked_calls(bound, _UNCHECKED_CALLS_OF_TIMED_CASE_NS[self._resources.device.type])
                 self._attribute(bound, has_arguments=False)
             session.worker.check_silence()
             if bound.is_bound:
@@ -212,7 +216,7 @@ class StagedJob:
                 session.outcome.measurement = found
 
     def _call_first(
-        self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected], meanwhile: Meanwhile | None
+        self, bound: BoundWorker, calls: list[DrawnCall], expected: list[Expected], meanwhile: OverlappedWork | None
     ) -> None:
         """Make the first call, which may compile. Keep what it has built, also if the result is wrong."""
         session = self._session
@@ -226,47 +230,54 @@ class StagedJob:
 
     def _calls_in_block(self, layout: CallLayout, checks: int, timed: bool, draws: bool) -> int:
         """How many calls a block has at most. ``draws``: the operator is random."""
-        kind = self._room.device.type
-        is_large = layout.footprint_bytes > (_ONE_BY_ONE_BYTES if kind == "cpu" else self._room.arena_bytes)
+        kind = self._resources.device.type
+        is_large = layout.footprint_bytes > (_ONE_BY_ONE_BYTES if kind == "cpu" else self._resources.arena_bytes)
         if not timed:
             if is_large:
                 return 1
-            return max(checks, min(checks + _CALLS_BESIDE_CHECKS, self._room.cache_bytes // layout.footprint_bytes))
+            return max(
+                checks, min(checks + _CALLS_BESIDE_CHECKS, self._resources.cache_bytes // layout.footprint_bytes)
+            )
         checks = 1 if is_large and kind == "cuda" else checks  # the other checks follow in further blocks
-        warm_bytes = WARM_BYTES if kind == "cpu" else self._room.cache_bytes // 2
-        room_bytes = self._room.arena_bytes if self._job.cache == "cold" else warm_bytes
+        warm_bytes = WARM_BYTES if kind == "cpu" else self._resources.cache_bytes // 2
+        room_bytes = self._resources.arena_bytes if self._job.cache == "cold" else warm_bytes
         fitting = room_bytes // layout.footprint_bytes
         most_by_results = min(_MOST_RESULTS // max(1, len(layout.outputs)), _most_model_instances(self._job.case))
         most_by_results = min(most_by_results, _MOST_RANDOM_SETS) if draws and kind == "cpu" else most_by_results
         most_by_results = (
             min(most_by_results, _MOST_MODEL_SETS) if self._job.case.model and kind == "cuda" else most_by_results
         )
-        large_sets = min(_LARGE_ARGUMENT_SETS, self._room.ample_bytes // layout.footprint_bytes)
+        large_sets = min(_LARGE_ARGUMENT_SETS, self._resources.ample_bytes // layout.footprint_bytes)
         return max(checks, min(_MOST_SETS[kind], fitting, most_by_results), large_sets, 2)
 
-    def _check(self, bound: BoundWorker, further: FurtherCalls, variants: HiddenVariants, *, wears: bool) -> None:
+    def _check(
+        self, bound: BoundWorker, further: FurtherCalls, variants: HiddenVariants, *, makes_unchecked_calls: bool
+    ) -> None:
         """Make the further calls, some with planted values, and compare their results.
 
-        ``wears``: also make calls that must not change kept results. Timed cases make these after the timing.
+        ``makes_unchecked_calls``: also make calls that must not change kept results. Timed cases make these after
+        the timing.
         """
         session = self._session
-        choosing = Meanwhile(variants.choose)
+        choosing = OverlappedWork(variants.choose)
         with session.clock.in_stage("check", self._job.deadlines.check_seconds):
-            wanted = further.answered()
+            wanted = further.expected_results()
             for begin in range(0, len(wanted), bound.sets):  # few blocks: each waits for the worker and the device
                 some = wanted[begin : begin + bound.sets]
                 session.call_and_verify(bound, [expected.call for expected in some], some, choosing)
             choosing.do()
-            if wears:
-                wear_ns = BUDGETS[self._job.effort].wear_ns
-                beside = further.is_small and not self._room.shortage.is_watched
-                session.wear(bound, wear_ns, Meanwhile(variants.prepare_next) if beside else None)
+            if makes_unchecked_calls:
+                unchecked_calls_ns = BUDGETS[self._job.effort].unchecked_calls_ns
+                beside = further.is_small and not self._resources.shortage.is_watched
+                session.make_unchecked_calls(
+                    bound, unchecked_calls_ns, OverlappedWork(variants.prepare_next) if beside else None
+                )
 
     def _replay(self, replay: schema.Replay) -> None:
         """Make the call of an earlier trial again, on the same values, and compare it in full."""
-        session, device = self._session, self._room.device
-        self._room.memory.hold(self._job.key, bytes_for_arguments(replay.case))
-        with self._room.place_in_lane():
+        session, device = self._session, self._resources.device
+        self._resources.memory.hold(self._job.key, bytes_for_arguments(replay.case))
+        with self._resources.place_in_lane():
             arithmetic_device = arithmetic_device_of(replay.case, device)
             reference = Reference(replay.case, device, arithmetic_device)
             made: list[schema.Replay | schema.BlockCall] = [replay, *replay.others]
@@ -276,7 +287,7 @@ class StagedJob:
             session.take_worker()
             with (
                 session.clock.in_stage("compile", self._job.deadlines.compile_seconds),
-                session.standing(replay.case, layout, 1) as bound,
+                session.bound_to(replay.case, layout, 1) as bound,
             ):
                 for wanted in expected:
                     self._repeat_call(bound, wanted)
@@ -305,7 +316,7 @@ class StagedJob:
                 bound.present(draw_calls(self._job.case, secrets.randbits(63), 1, bound.arithmetic_device))
             with_kernels = self._wants_kernels()
             found = session.allow(lambda deadline: bound.attribute(deadline, with_kernels))
-            reference_bytes = self._room.reference_peak_bytes(self._job.case)
+            reference_bytes = self._resources.reference_peak_bytes(self._job.case)
         if isinstance(found, Failed):
             found = schema.Attribution({}, note=f"the kernel failed while it was profiled: {found.message}"[:500])
         found = msgspec.structs.replace(found, reference_peak_memory_bytes=reference_bytes)
@@ -317,8 +328,8 @@ class StagedJob:
     def _wants_kernels(self) -> bool:
         """Whether to profile device kernels: once per candidate, or if the verdict needs it. Takes most of a second."""
         implementation = self._job.implementation
-        first = implementation.key not in self._room.profiled and implementation.language != "aten"
-        self._room.profiled.add(implementation.key)
+        first = implementation.key not in self._resources.profiled and implementation.language != "aten"
+        self._resources.profiled.add(implementation.key)
         return self._job.require_authored or first
 
 

@@ -16,14 +16,14 @@ from torchstone.judge_process.call_layout import CallLayout
 from torchstone.judge_process.candidate_failures import FAILURES, VerdictError
 from torchstone.judge_process.candidate_session import CandidateSession
 from torchstone.judge_process.large_cases import is_bounded
-from torchstone.judge_process.overlapped_work import Meanwhile
+from torchstone.judge_process.overlapped_work import OverlappedWork
 from torchstone.judging import (
     BUDGETS,
     Expected,
     Reference,
     ReferenceFailure,
     arithmetic_device_of,
-    has_the_kinds_of,
+    has_result_dtypes_of,
     hidden_cases,
     stated_size_cases,
     with_other_numbers,
@@ -85,9 +85,9 @@ class HiddenVariants:
             for place, case in enumerate(self._variants):
                 if self._prepared == place:
                     self.prepare_next()
-                meanwhile = None if session.room.shortage.is_watched else Meanwhile(self.prepare_next)
+                meanwhile = None if session.resources.shortage.is_watched else OverlappedWork(self.prepare_next)
                 passed = self._passes(self._evaluated.pop(0), meanwhile)
-                session.room.variants_passed[job.implementation.key, _has_elements(case)] += passed
+                session.resources.variants_passed[job.implementation.key, _has_elements(case)] += passed
             for ways in ways_of_stated_size:
                 any(self._passes(self._evaluate(case, calls=1)) for case in ways)
             if comes_back:
@@ -111,14 +111,14 @@ class HiddenVariants:
         session, stated = self._session, self._stated
         bounded = self._is_bounded and calls == 1
         try:
-            device = session.room.device
+            device = session.resources.device
             reference = Reference(case, device, arithmetic_device_of(case, device), stated.batch.reference)
             expected = session.draw_with_planted(reference, calls, stated, bounded=bounded, most_planted=0)
         except (ReferenceFailure, UsageError):
             return None
-        return _EvaluatedVariant(case, expected) if has_the_kinds_of(expected[0], self._layout.outputs) else None
+        return _EvaluatedVariant(case, expected) if has_result_dtypes_of(expected[0], self._layout.outputs) else None
 
-    def _passes(self, evaluated: _EvaluatedVariant | None, meanwhile: Meanwhile | None = None) -> bool:
+    def _passes(self, evaluated: _EvaluatedVariant | None, meanwhile: OverlappedWork | None = None) -> bool:
         """Whether the candidate passes. False: torch has no answer to compare with. Raises VerdictError if it fails."""
         if evaluated is None:
             return False
@@ -127,7 +127,7 @@ class HiddenVariants:
         drawn = [each.call for each in expected]
         with (
             _variant_in_verdict(session, case),
-            session.standing(case, CallLayout(case, expected[0]), len(drawn)) as bound,
+            session.bound_to(case, CallLayout(case, expected[0]), len(drawn)) as bound,
         ):
             session.call_and_verify(bound, drawn, expected, meanwhile)
             session.allow(bound.release)
@@ -143,7 +143,7 @@ class _EvaluatedVariant(NamedTuple):
 
 def _has_passed_many(session: CandidateSession) -> bool:
     """Whether the kernel has passed many variants with several elements. If the case has none, others count too."""
-    job, passed = session.job, session.room.variants_passed
+    job, passed = session.job, session.resources.variants_passed
     key, many = job.implementation.key, BUDGETS[job.effort].proven_by
     return passed[key, True] >= many or (not _has_elements(job.case) and passed[key, False] >= many)
 

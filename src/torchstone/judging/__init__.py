@@ -8,7 +8,7 @@ from torchstone.calls.reference_calls import ReferenceFailure, ResultPosition
 from torchstone.calls.resizing import strides_like
 from torchstone.judging.arithmetic_device import arithmetic_device_of
 from torchstone.judging.call_batch import Series, UncapturableError
-from torchstone.judging.calls_against_guessing import calls_to_tell
+from torchstone.judging.calls_against_guessing import calls_needed_against_guessing
 from torchstone.judging.compare.agreement import compare, compare_many
 from torchstone.judging.comparison_result import Agreement, Mismatch, worst_of
 from torchstone.judging.effort_budget import BUDGETS
@@ -17,11 +17,11 @@ from torchstone.judging.planting.planted_calls import Planting, plans_among_time
 from torchstone.judging.reference.case_reference import Reference
 from torchstone.judging.reference.expected import Expected, ExpectedOutput, ExpectedValues
 from torchstone.judging.reference_repeatability import (
-    agrees_about_nothing,
-    agrees_on_plain_memory,
+    agrees_on_contiguous_memory,
+    agrees_on_empty_arguments,
     agrees_with_itself,
-    has_the_kinds_of,
-    says_it_races,
+    declares_nondeterminism,
+    has_result_dtypes_of,
 )
 from torchstone.judging.variant_tag import is_hidden
 from torchstone.judging.variants.pool import hidden_cases, stated_size_cases, with_other_numbers
@@ -45,17 +45,18 @@ __all__ = [
     "Series",
     "UncapturableError",
     "Work",
-    "agrees_about_nothing",
-    "agrees_on_plain_memory",
+    "agrees_on_contiguous_memory",
+    "agrees_on_empty_arguments",
     "agrees_with_itself",
     "arithmetic_device_of",
     "batched_view",
-    "calls_to_tell",
+    "calls_needed_against_guessing",
     "compare",
     "compare_many",
+    "declares_nondeterminism",
     "draw_call",
     "draw_calls",
-    "has_the_kinds_of",
+    "has_result_dtypes_of",
     "hidden_cases",
     "inputs_of",
     "is_hidden",
@@ -64,7 +65,6 @@ __all__ = [
     "plant_some",
     "planted_calls",
     "preparable_share",
-    "says_it_races",
     "stated_size_cases",
     "strides_like",
     "with_other_numbers",

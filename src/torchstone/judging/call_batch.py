@@ -20,7 +20,7 @@ from torchstone.calls.random_arguments import DrawnCall, calls_on, draw_storages
 from torchstone.calls.reference_calls import Evaluation, ReferenceFailure
 from torchstone.calls.torch_errors import operator_errors
 from torchstone.chain import LEAST_ELEMENTS, MOST_ELEMENTS, Chain, Moved
-from torchstone.chain_arithmetic import Links, leading
+from torchstone.chain_arithmetic import Links, selecting_results
 from torchstone.judging.compare.agreement import compare_many
 from torchstone.judging.compare.screening import all_of_each
 from torchstone.judging.comparison_result import UNKNOWN, Agreement, Mismatch
@@ -95,11 +95,11 @@ class Series:
         """
         if self._links is None:
             self._links = Links(chain, self.reference.device)
-        found = leading(outputs)
+        found = selecting_results(outputs)
         if found:
             places = [moved.position for moved in chain.arguments]
-            followed = self._links.followed(found, [self.storages[place] for place in places])
-            for place, storage in zip(places, followed, strict=True):
+            recomputed = self._links.recomputed_arguments(found, [self.storages[place] for place in places])
+            for place, storage in zip(places, recomputed, strict=True):
                 self.storages[place] = storage
         self._evaluate_drawn()
 

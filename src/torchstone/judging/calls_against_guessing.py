@@ -40,7 +40,7 @@ _MOST_SAMPLED_VALUES = 1 << 22
 """Most elements of all sampled calls together. Larger cases are not sampled: outputs count for all bits they hold."""
 
 
-def calls_to_tell(expected: Expected) -> int:
+def calls_needed_against_guessing(expected: Expected) -> int:
     """How many checked calls this case needs: 1, except for small outputs and outputs that seldom differ.
 
     No number of calls suffices for an output that never differs, such as how often each random row occurs. It is

@@ -97,7 +97,10 @@ def _gives_same_bits(evaluator: Evaluator, case: schema.Case, storages: Sequence
 def _results(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> list[Any]:
     """The returned leaves, and the storages that the operator writes to."""
     views = [operators.view_of(s, recipe) for s, recipe in zip(storages, evaluator.recipes, strict=True)]
-    return [*evaluator.on(views, case), *(storages[position] for position in sorted(evaluator.contract.mutated))]
+    return [
+        *evaluator.call_on_arithmetic_device(views, case),
+        *(storages[position] for position in sorted(evaluator.contract.mutated)),
+    ]
 
 
 def _with_test_values(storage: torch.Tensor) -> torch.Tensor:

@@ -38,7 +38,7 @@ class CheckBudget:
     """How many plans in turn a small variant gets: one of these numbers, at random."""
     plans_of_large_variant: int
     """Plans in turn of a large variant, one of several blocks."""
-    wear_ns: int
+    unchecked_calls_ns: int
     """Time for calls whose results are not compared, during which earlier results must not change. For untimed
     cases."""
     all_checks: bool = False
@@ -57,7 +57,7 @@ BUDGETS: Mapping[Effort, CheckBudget] = {
         plans_of_largest=1,
         plans_of_variant=(0, 0, 1),
         plans_of_large_variant=0,
-        wear_ns=15_000_000,
+        unchecked_calls_ns=15_000_000,
     ),
     "normal": CheckBudget(
         checked_calls=3,
@@ -70,7 +70,7 @@ BUDGETS: Mapping[Effort, CheckBudget] = {
         plans_of_largest=1,
         plans_of_variant=(0, 1),
         plans_of_large_variant=1,
-        wear_ns=60_000_000,
+        unchecked_calls_ns=60_000_000,
     ),
     "thorough": CheckBudget(
         checked_calls=16,
@@ -83,7 +83,7 @@ BUDGETS: Mapping[Effort, CheckBudget] = {
         plans_of_largest=1,
         plans_of_variant=(0, 1),
         plans_of_large_variant=1,
-        wear_ns=60_000_000,
+        unchecked_calls_ns=60_000_000,
         all_checks=True,
     ),
 }

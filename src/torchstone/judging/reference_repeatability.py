@@ -18,7 +18,7 @@ from torchstone import operators, schema
 from torchstone.calls.random_arguments import DrawnTensor
 from torchstone.calls.reference_calls import ReferenceFailure
 from torchstone.judging.compare.agreement import compare
-from torchstone.judging.compare.reference_trust import has_shapes_of_parts, stands_by
+from torchstone.judging.compare.reference_trust import decomposition_has_same_shapes, reference_is_consistent
 from torchstone.judging.comparison_result import Mismatch
 from torchstone.judging.reference.case_reference import Reference
 from torchstone.judging.reference.expected import Expected, ExpectedOutput
@@ -44,7 +44,7 @@ def agrees_with_itself(expected: Expected, device: torch.device, arithmetic_devi
     return True
 
 
-def says_it_races(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
+def declares_nondeterminism(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
     """Whether torch declares that it has no deterministic implementation for a call: threads add in any order.
 
     Then two results may differ, even if several calls happen to agree.
@@ -60,7 +60,7 @@ def says_it_races(expected: Expected, device: torch.device, arithmetic_device: t
     return False
 
 
-def agrees_on_plain_memory(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
+def agrees_on_contiguous_memory(expected: Expected, device: torch.device, arithmetic_device: torch.device) -> bool:
     """Whether torch, called with the same values in contiguous memory, agrees by the rules for candidates.
 
     Random results are compared by distribution. An operator that reads out of bounds looks random too. If its results
@@ -83,7 +83,7 @@ def agrees_on_plain_memory(expected: Expected, device: torch.device, arithmetic_
     return not isinstance(compare(replace(expected, with_bounds=True), outputs, after), Mismatch)
 
 
-def agrees_about_nothing(expected: Expected) -> bool:
+def agrees_on_empty_arguments(expected: Expected) -> bool:
     """If an argument is empty, whether torch's result equals float64's and that of its own decomposition; else True.
 
     In torch's layer norm the mean of no elements is 0, by the formula it is NaN. A product without elements has the
@@ -92,7 +92,7 @@ def agrees_about_nothing(expected: Expected) -> bool:
     empty = any(0 in recipe.shape for recipe in schema.tensors_of(expected.call.case))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "degrees of freedom <= 0"
-        return not empty or (has_shapes_of_parts(expected) and stands_by(expected))
+        return not empty or (decomposition_has_same_shapes(expected) and reference_is_consistent(expected))
 
 
 def _with_recipe(drawn: DrawnTensor, recipe: schema.Tensor) -> DrawnTensor:
@@ -108,7 +108,7 @@ def _storage_with_values(values: torch.Tensor, drawn: DrawnTensor) -> torch.Tens
     return storage
 
 
-def has_the_kinds_of(one: Expected, stated: Sequence[ExpectedOutput]) -> bool:
+def has_result_dtypes_of(one: Expected, stated: Sequence[ExpectedOutput]) -> bool:
     """Whether a call returns the same number of results, with the same dtypes, as the stated case.
 
     torch itself sometimes does not if there are no elements: the mask of an empty dropout is not boolean. A kernel

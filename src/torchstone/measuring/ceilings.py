@@ -64,7 +64,7 @@ class DeviceCeilings:
         self._doubted = False
         self._measure_again = False
 
-    def knows(self, dtype: str | None) -> bool:
+    def is_measured(self, dtype: str | None) -> bool:
         """Whether :meth:`get` needs no measurement."""
         if self._measure_again:
             return False
@@ -76,7 +76,7 @@ class DeviceCeilings:
 
         The caller makes sure that the device is idle.
         """
-        if not self.knows(dtype):
+        if not self.is_measured(dtype):
             start = None if self._measure_again else self._known
             found = self._on_the_workers_cores(lambda: self._measured(dtype, start))
             self._known = found.best_of_both(self._known) if self._known is not None else found
@@ -85,7 +85,7 @@ class DeviceCeilings:
         assert self._known is not None
         return self._known
 
-    def doubt(self) -> None:
+    def request_new_measurement(self) -> None:
         """Have the ceilings measured again, at most once: something was faster, so the machine may have been busy."""
         self._measure_again, self._doubted = not self._doubted, True
 

@@ -93,7 +93,7 @@ def charged(own: Floats, blocks: Sequence[Block]) -> Floats:
     return np.add(as_if_warm(own, blocks), (float(np.median(handling)), 0.0), dtype=np.float64)
 
 
-def finding(own: Floats, charged: Floats, claimed_ratio: float, least_ratio: float) -> Confirmation:
+def confirmation_of(own: Floats, charged: Floats, claimed_ratio: float, least_ratio: float) -> Confirmation:
     """Whether single calls confirm or refute ``claimed_ratio``. To confirm it they must exceed ``least_ratio``."""
     if own.shape[0] < LEAST_ROUNDS:
         return "open"

@@ -114,7 +114,7 @@ class Watcher(Protocol):
         ...
 
 
-class Unwatched:
+class NoWatcher:
     """A watcher that records no disturbances."""
 
     disturbances: tuple[object, ...] = ()
@@ -210,7 +210,7 @@ def rounds(
     is run, if the budget allows. Disturbed rounds count too: a candidate can disturb the machine, and could otherwise
     choose which of its rounds count.
     """
-    watch = watch or Unwatched()
+    watch = watch or NoWatcher()
     began = time.monotonic()
     blocks: list[Block] = []
     for number in range(plan.most_rounds):

@@ -19,8 +19,8 @@ from torchstone.measuring.paired_speedup import LEAST_ROUNDS, WINSORISED_SHARE, 
 from torchstone.measuring.speed_of_light import Attainment, attainment, has_limit
 from torchstone.measuring.speedup import (
     DECISION_WIDTH,
-    HOPELESS,
     LEAST_SHARE,
+    MUCH_SLOWER_RATIO,
     NOISE_BAND,
     Speedup,
     minimum_detectable_effect,
@@ -28,14 +28,14 @@ from torchstone.measuring.speedup import (
 )
 from torchstone.measuring.speedup_caps import (
     Confirmed,
-    as_far_as_alone,
-    as_far_as_confirmed,
-    no_more_than,
-    single_calls_say,
-    unless_it_says_nothing,
+    capped_at,
+    capped_by_reference_alone,
+    capped_by_single_calls,
+    single_call_confirmation,
+    unless_interval_too_wide,
 )
 from torchstone.measuring.student_t import student_t_95
-from torchstone.measuring.times_per_call import NOTHING, PerCall, paired, per_call, ratio_alone
+from torchstone.measuring.times_per_call import CONFIRMS_NO_SPEEDUP, PerCall, paired, per_call, ratio_alone
 from torchstone.measuring.trimmed_means import trimmed_count, trimmed_mean
 from torchstone.schema import Block, Measurement
 
@@ -85,21 +85,21 @@ def timing_of_long_blocks(measurement: Measurement) -> Timing:
 
 def _caps(measurement: Measurement, times: PerCall, reference_ns: float) -> Iterator[Callable[[Speedup], Confirmed]]:
     """The checks that a speedup must pass, in order. Each returns the speedup reduced to what it confirms."""
-    yield lambda found: as_far_as_confirmed(found, measurement.blocks)
+    yield lambda found: capped_by_single_calls(found, measurement.blocks)
     if times.charged is not None:
         most = reference_ns / max(1.0, float(np.median(times.charged)))
         why = f"{most:.2f}x if the worker's handling of a call is charged to the candidate"
-        yield lambda found: no_more_than(found, most, why)
-    alone = NOTHING if measurement.never_alone else ratio_alone(measurement.blocks)
+        yield lambda found: capped_at(found, most, why)
+    alone = CONFIRMS_NO_SPEEDUP if measurement.never_alone else ratio_alone(measurement.blocks)
     if alone is not None:
         never = f"not confirmed without the candidate: {measurement.never_alone}" if measurement.never_alone else ""
-        yield lambda found: as_far_as_alone(found, *alone, never)
+        yield lambda found: capped_by_reference_alone(found, *alone, never)
     if measurement.preparable_share:
         share = f"{measurement.preparable_share:.0%} of the bytes of the results are the same for all inputs"
-        yield lambda found: no_more_than(found, found.ratio * (1 - measurement.preparable_share), share)
+        yield lambda found: capped_at(found, found.ratio * (1 - measurement.preparable_share), share)
     if measurement.relaying_ns:
         yield lambda found: _capped_by_copying(found, measurement)
-    yield unless_it_says_nothing
+    yield unless_interval_too_wide
 
 
 def _capped_by_copying(speedup: Speedup, measurement: Measurement) -> Confirmed:
@@ -108,7 +108,7 @@ def _capped_by_copying(speedup: Speedup, measurement: Measurement) -> Confirmed:
         return speedup, ""
     laid_out = timing_of_long_blocks(_with_copied_results(measurement)).speedup
     most = 0.0 if laid_out is None else laid_out.ratio
-    return no_more_than(speedup, most, f"{most:.2f}x with the time to copy the results to the reference's strides")
+    return capped_at(speedup, most, f"{most:.2f}x with the time to copy the results to the reference's strides")
 
 
 def _with_copied_results(measurement: Measurement) -> Measurement:
@@ -164,14 +164,14 @@ def speedup_in_long_blocks(blocks: Sequence[Block]) -> tuple[Speedup | None, str
 
 
 def is_precise_enough(blocks: Sequence[Block], half_width: float) -> bool:
-    """Whether more rounds would change little: the interval is this narrow, or the candidate is very slow (HOPELESS).
+    """Whether more rounds would change little: the interval is this narrow, or the candidate is much slower.
 
     The interval leaves out the placement of memory, which more rounds do not narrow.
     """
     speedup, _ = _paired_speedup(blocks)
     if speedup is None:
         return False
-    if speedup.high < HOPELESS:
+    if speedup.high < MUCH_SLOWER_RATIO:
         return True
     sure = speedup.judged_low is not None or not any(block.way == "captured" for block in blocks)
     return sure and math.log(speedup.high / speedup.low) / 2 <= half_width
@@ -183,7 +183,7 @@ def needs_confirmation(blocks: Sequence[Block]) -> bool:
     if speedup is None or speedup.outcome != "faster":
         return False
     own = confirmation.own_times_ns(blocks)
-    return single_calls_say(speedup, own, confirmation.charged(own, blocks)) == "open"
+    return single_call_confirmation(speedup, own, confirmation.charged(own, blocks)) == "open"
 
 
 def rests_on_the_judges_clock(measurement: Measurement) -> bool:

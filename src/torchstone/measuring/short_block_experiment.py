@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from torchstone.measuring.long_block_experiment import Contestant, Inspections, Times, Turn, Unwatched, Watcher
+from torchstone.measuring.long_block_experiment import Contestant, Inspections, NoWatcher, Times, Turn, Watcher
 from torchstone.measuring.short_blocks import is_doubtful, is_precise
 from torchstone.schema import Block, Effort, Party
 
@@ -48,16 +48,16 @@ class ShortBlockContestant(Contestant, Protocol):
         ...
 
 
-class Alone(NamedTuple):
+class ExclusiveUse(NamedTuple):
     """Exclusive use of the device, and a clock that leaves out the time of waiting for it."""
 
-    held: Callable[[], AbstractContextManager[object]] = nullcontext
+    acquire: Callable[[], AbstractContextManager[object]] = nullcontext
     """Returns a context in which the device is used exclusively."""
     seconds: Callable[[], float] = time.monotonic
     """The clock, which is stopped while exclusive use is waited for."""
 
 
-UNSHARED = Alone()
+UNSHARED = ExclusiveUse()
 """For a device that nothing else uses."""
 
 
@@ -139,7 +139,7 @@ def short_rounds(
     order: random.Random,
     watch: Watcher | None = None,
     inspections: Inspections | None = None,
-    alone: Alone = UNSHARED,
+    alone: ExclusiveUse = UNSHARED,
 ) -> list[Block]:
     """Run bursts until the blocks have the plan's precision or its budget is spent. A doubtful result gets more time.
 
@@ -151,7 +151,7 @@ def short_rounds(
         if first >= plan.pairs and _is_enough(alone.seconds() - began, blocks, plan):
             break
         numbers = range(first, min(first + PAIRS_IN_BURST, plan.most_pairs))
-        blocks += _burst(parties, calls, numbers, order, watch or Unwatched(), inspections, alone)
+        blocks += _burst(parties, calls, numbers, order, watch or NoWatcher(), inspections, alone)
     return blocks
 
 
@@ -169,16 +169,16 @@ def some_pairs(
     count: int,
     order: random.Random,
     first: int,
-    alone: Alone = UNSHARED,
+    alone: ExclusiveUse = UNSHARED,
 ) -> list[Block]:
     """Run ``count`` pairs, numbered from ``first``, after one block of each party that is not recorded."""
-    with alone.held():
+    with alone.acquire():
         for contestant in parties.values():
             contestant.run(calls)
     blocks: list[Block] = []
     for begin in range(first, first + count, PAIRS_IN_BURST):
         numbers = range(begin, min(begin + PAIRS_IN_BURST, first + count))
-        blocks += _burst(parties, calls, numbers, order, Unwatched(), None, alone)
+        blocks += _burst(parties, calls, numbers, order, NoWatcher(), None, alone)
     return blocks
 
 
@@ -189,7 +189,7 @@ def short_confirmations(
     plan: ShortBlockPlan,
     order: random.Random,
     wanted: Callable[[Sequence[Block]], bool],
-    alone: Alone = UNSHARED,
+    alone: ExclusiveUse = UNSHARED,
 ) -> None:
     """Add pairs of chained or single calls to ``blocks`` while ``wanted`` returns True and the plan allows more."""
     first, until = 1 + max(block.round for block in blocks), alone.seconds() + plan.confirming_seconds
@@ -200,7 +200,7 @@ def short_confirmations(
             return
         for contestant in parties.values():
             contestant.prepare((calls,))
-        with alone.held():
+        with alone.acquire():
             blocks += _pair(parties, calls, number, _turns_in_pair(parties, order.random() < 0.5, order))
 
 
@@ -211,14 +211,14 @@ def _burst(
     order: random.Random,
     watch: Watcher,
     inspections: Inspections | None,
-    alone: Alone,
+    alone: ExclusiveUse,
 ) -> list[Block]:
     turns: list[Turn] = inspections.due((calls,)) if inspections is not None else []
     for contestant in parties.values():
         contestant.prepare((calls,) * len(numbers))
     blocks: list[Block] = []
     inspected, candidate_first = order.choice(numbers), order.random() < 0.5
-    with alone.held():
+    with alone.acquire():
         for number in numbers:
             watch.begin()
             others = turns if number == inspected else ()

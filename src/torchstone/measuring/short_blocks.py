@@ -25,14 +25,14 @@ from torchstone.measuring.measured_times import Timing, distribution
 from torchstone.measuring.repeated_calls import repeated_call_ns
 from torchstone.measuring.speed_of_light import Attainment, attainment, has_limit
 from torchstone.measuring.speedup import (
-    FAR,
-    HOPELESS,
+    FAR_RATIO,
     LEAST_SHARE,
+    MUCH_SLOWER_RATIO,
     NOISE_BAND,
     Speedup,
+    has_useless_interval,
     minimum_detectable_effect,
     outcome_of,
-    says_nothing,
 )
 from torchstone.measuring.student_t import Z_95, student_t_95
 from torchstone.measuring.trimmed_means import Floats, low_third
@@ -121,12 +121,12 @@ def _warm_cache_factor(measurement: Measurement, reference_ns: float) -> float:
 
 
 def is_precise(blocks: Sequence[Block], half_width: float) -> bool:
-    """Whether more pairs would change little: the interval is this narrow, or the candidate is very slow (HOPELESS).
+    """Whether more pairs would change little: the interval is this narrow, or the candidate is much slower.
 
     The interval leaves out PLACEMENT_DOUBT, which more pairs do not reduce.
     """
     found, _ = _in_blocks(blocks, doubt=0.0)
-    return found is not None and (found.high < HOPELESS or math.log(found.high / found.low) / 2 <= half_width)
+    return found is not None and (found.high < MUCH_SLOWER_RATIO or math.log(found.high / found.low) / 2 <= half_width)
 
 
 def is_doubtful(blocks: Sequence[Block]) -> bool:
@@ -153,7 +153,7 @@ def needs_reference_alone(measurement: Measurement) -> bool:
 
 def claims_speed(speedup: Speedup) -> bool:
     """Whether the ratio is beyond noise, and its interval lies above 1 or the ratio is far above 1."""
-    return speedup.ratio > 1 + NOISE_BAND and (speedup.low > 1 or speedup.ratio > FAR)
+    return speedup.ratio > 1 + NOISE_BAND and (speedup.low > 1 or speedup.ratio > FAR_RATIO)
 
 
 def _speedup(measurement: Measurement) -> tuple[Speedup | None, str]:
@@ -198,7 +198,7 @@ def _as_confirmed(measurement: Measurement) -> tuple[Speedup | None, str]:
 
 
 def _or_why_unresolved(speedup: Speedup) -> tuple[Speedup | None, str]:
-    if _is_too_wide(speedup) or says_nothing(speedup):
+    if _is_too_wide(speedup) or has_useless_interval(speedup):
         return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
     if speedup.capped and speedup.ratio < 1 / ALLOWANCE:  # a claimed speed that is capped must not end as `slower`
         return None, f"contradictory: {speedup.capped}"

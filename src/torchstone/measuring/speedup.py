@@ -14,14 +14,14 @@ from torchstone.measuring.student_t import Z_95
 SpeedOutcome = Literal["faster", "slower", "same", "undecided"]
 NOISE_BAND = 0.03
 """Relative differences below this count as noise: alignment, clocks and other programs cause as much."""
-FAR = 1.10
+FAR_RATIO = 1.10
 """If the ratio, or its inverse, exceeds this and the interval still contains 1, the interval is too wide to use."""
 DECISION_WIDTH = 1.5
 """A kernel is faster or slower only if its interval, widened by this factor, is clear of the noise band. A run times
 dozens of operators, and at 95 % one or two would be wrong in every run."""
 LEAST_SHARE = 0.05
 """Least share of a call that must be the party's own time. A smaller one cannot be told from the cost of calling."""
-HOPELESS = 0.5
+MUCH_SLOWER_RATIO = 0.5
 """If the whole interval lies below this ratio, the candidate is not measured more precisely."""
 _Z_POWER_80 = NormalDist().inv_cdf(0.8)
 
@@ -74,7 +74,7 @@ def minimum_detectable_effect(half_width: float) -> float:
     return math.expm1(math.log1p(NOISE_BAND) + half_width * (1 + _Z_POWER_80 / Z_95))
 
 
-def says_nothing(speedup: Speedup) -> bool:
+def has_useless_interval(speedup: Speedup) -> bool:
     """Whether the ratio is far from 1, the interval contains 1, and single calls do not confirm the ratio."""
-    is_far = abs(math.log(speedup.ratio)) > math.log(FAR)
+    is_far = abs(math.log(speedup.ratio)) > math.log(FAR_RATIO)
     return is_far and speedup.low <= 1 <= speedup.high and speedup.one_at_a_time != "confirmed"

@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torchstone.measuring import confirmation
-from torchstone.measuring.speedup import NOISE_BAND, Speedup, minimum_detectable_effect, outcome_of, says_nothing
+from torchstone.measuring.speedup import (
+    NOISE_BAND,
+    Speedup,
+    has_useless_interval,
+    minimum_detectable_effect,
+    outcome_of,
+)
 from torchstone.schema import Block
 
 Floats = NDArray[np.float64]
@@ -22,18 +28,18 @@ Confirmed = tuple[Speedup | None, str]
 """The speedup reduced to what is confirmed, and an empty text; or None and the reason."""
 
 
-def single_calls_say(speedup: Speedup, own: Floats, charged: Floats) -> confirmation.Confirmation:
+def single_call_confirmation(speedup: Speedup, own: Floats, charged: Floats) -> confirmation.Confirmation:
     """Whether single calls confirm this speedup: `confirmed`, `refuted` or `open`."""
-    return confirmation.finding(own, charged, speedup.ratio, 1 + NOISE_BAND)
+    return confirmation.confirmation_of(own, charged, speedup.ratio, 1 + NOISE_BAND)
 
 
-def as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> Confirmed:
+def capped_by_single_calls(speedup: Speedup, blocks: Sequence[Block]) -> Confirmed:
     """Reduce a speedup to what single calls confirm. Ratios up to 1 are kept: no kernel gains by looking slow."""
     if speedup.ratio <= 1:
         return speedup, ""
     own = confirmation.own_times_ns(blocks)
     beside = [block for block in blocks if block.way not in ("alone", "beforehand")]
-    found = single_calls_say(speedup, own, confirmation.charged(own, beside))
+    found = single_call_confirmation(speedup, own, confirmation.charged(own, beside))
     # What the reference took without the candidate counts, but says nothing.
     charged = confirmation.charged(own, blocks)
     seen = confirmation.ratio_interval(confirmation.as_if_warm(own, blocks)) if found == "refuted" else None
@@ -41,7 +47,7 @@ def as_far_as_confirmed(speedup: Speedup, blocks: Sequence[Block]) -> Confirmed:
         return _as_refuted(speedup, seen, confirmation.supported_ratio(charged) / confirmation.ALLOWANCE)
     if found == "refuted" or (speedup.outcome == "faster" and found != "confirmed"):
         return None, f"{speedup.ratio:.2f}x in long blocks, which single calls do not confirm"
-    return _no_more_than_supported(msgspec.structs.replace(speedup, one_at_a_time=found), charged)
+    return _capped_at_supported_ratio(msgspec.structs.replace(speedup, one_at_a_time=found), charged)
 
 
 def _as_refuted(speedup: Speedup, seen: tuple[float, float, float], supported: float) -> Confirmed:
@@ -50,10 +56,10 @@ def _as_refuted(speedup: Speedup, seen: tuple[float, float, float], supported: f
     effect = minimum_detectable_effect(math.log(high / low) / 2)
     why = f"{speedup.ratio:.2f}x in long blocks; single calls show {ratio:.2f}x"
     shown = Speedup(ratio, low, high, outcome_of(low, high), "refuted", minimum_detectable_effect=effect, capped=why)
-    return no_more_than(shown, supported, "single calls do not support more")
+    return capped_at(shown, supported, "single calls do not support more")
 
 
-def _no_more_than_supported(speedup: Speedup, own: Floats) -> Confirmed:
+def _capped_at_supported_ratio(speedup: Speedup, own: Floats) -> Confirmed:
     """Cap a speedup that single calls do not refute at what they show.
 
     This applies to every ratio beyond noise, whatever its outcome. Otherwise a kernel that keeps its speedup undecided,
@@ -63,12 +69,10 @@ def _no_more_than_supported(speedup: Speedup, own: Floats) -> Confirmed:
     enough = own.shape[0] >= confirmation.LEAST_ROUNDS
     faster = speedup.outcome == "faster"
     most = (confirmation.supported_ratio if faster else confirmation.certain_ratio)(own) if enough else 0.0
-    return no_more_than(
-        speedup, most, "single calls do not confirm more" if most > 1 else "single calls show no speedup"
-    )
+    return capped_at(speedup, most, "single calls do not confirm more" if most > 1 else "single calls show no speedup")
 
 
-def as_far_as_alone(speedup: Speedup, ratio: float, surely: float, why: str = "") -> Confirmed:
+def capped_by_reference_alone(speedup: Speedup, ratio: float, surely: float, why: str = "") -> Confirmed:
     """Reduce a speedup to ``ratio``, from the reference's time without the candidate; if undecided, to ``surely``.
 
     ``surely``: the lower end of ``ratio``. ``why``: why the reference could not be timed without the candidate.
@@ -77,22 +81,22 @@ def as_far_as_alone(speedup: Speedup, ratio: float, surely: float, why: str = ""
     if speedup.ratio <= max(least, ratio * least):
         return speedup, ""
     why = why or f"without the candidate the reference took {max(0.0, ratio):.2f} times the candidate's time"
-    held, unresolved = no_more_than(speedup, ratio * least, why)
+    held, unresolved = capped_at(speedup, ratio * least, why)
     if held is None:
         return None, unresolved
     low = min(held.low, max(1.0, surely * least))
     held = msgspec.structs.replace(held, low=low, outcome=outcome_of(low, held.high))
-    return (held, "") if held.outcome == "faster" else no_more_than(held, surely, why)
+    return (held, "") if held.outcome == "faster" else capped_at(held, surely, why)
 
 
-def unless_it_says_nothing(speedup: Speedup) -> Confirmed:
+def unless_interval_too_wide(speedup: Speedup) -> Confirmed:
     """The speedup; None and the reason if its interval is too wide to say anything."""
-    if says_nothing(speedup):
+    if has_useless_interval(speedup):
         return None, f"its interval, {speedup.low:.2f} to {speedup.high:.2f}, is too wide"
     return speedup, ""
 
 
-def no_more_than(speedup: Speedup, most: float, why: str) -> Confirmed:
+def capped_at(speedup: Speedup, most: float, why: str) -> Confirmed:
     """Cap a speedup beyond noise at ``most``. ``why`` is added to its reasons if that is less by more than noise.
 
     If ``most`` is no speedup at all, the case is unresolved: blocks show a speedup, and another measurement shows none.

@@ -28,7 +28,7 @@ reference's too. `calls against device`: the candidate could not be captured, so
 
 _CHANCE_STANDARD_ERRORS = 2.0
 """Standard errors up to which a difference counts as chance."""
-NOTHING = (0.0, 0.0)
+CONFIRMS_NO_SPEEDUP = (0.0, 0.0)
 """Result of :func:`ratio_alone` that confirms no speedup: as if the reference took no time without the candidate."""
 
 
@@ -98,7 +98,7 @@ def _ratio_at_moment(blocks: Sequence[Block], times: PerCall) -> tuple[float, fl
     else:
         own = float(np.median(times.gross[:, 0])) - min(shim, times.shim_ns)
     if own <= 0:
-        return NOTHING
+        return CONFIRMS_NO_SPEEDUP
     return (reference - shim) / own, (reference - shim - _CHANCE_STANDARD_ERRORS * math.hypot(doubt, of_shim)) / own
 
 

@@ -29,7 +29,7 @@ _SHARED_FOLDER = Path("/tmp/torchstone-lanes")
 """Folder of the ledgers. Not TMPDIR, which differs between users and jobs: all must use the same file."""
 _LINE_BYTES = 128
 """Length of a line. It divides the size of a page, so that no line crosses a page boundary or is half written."""
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 """Time between two checks whether a waiting reservation can be granted."""
 _UNRESERVED_PARTS = 8
 """One eighth of a device's memory is never reserved: it is for contexts of processes, and for small allocations that
@@ -168,7 +168,7 @@ class MemoryLedger:
                         ticket = table.enter(size_bytes, is_granted=False)
                     elif self._grant(table, ticket):
                         return Reservation(self, ticket, size_bytes)
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
         except BaseException:
             self.erase(ticket)
             raise
@@ -240,7 +240,7 @@ def _opened(folder: Path, path: Path) -> int:
     try:
         descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:  # another process was faster, and is about to allow all users to write
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         return os.open(path, flags)
     os.fchmod(descriptor, 0o666)
     return descriptor

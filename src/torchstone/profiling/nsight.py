@@ -16,7 +16,14 @@ import msgspec
 
 from torchstone.profiling.base import LOG_CHARACTERS, Subject, unavailable, with_kernels
 from torchstone.profiling.external_tools import Ended, find_tool, run, version_of
-from torchstone.profiling.subject_messages import MOST_SAID_BYTES, ORDER, SAID, BenchmarkFile, ProfileOrder, Said
+from torchstone.profiling.subject_messages import (
+    MOST_OUTCOME_BYTES,
+    ORDER,
+    OUTCOME_FILE,
+    BenchmarkFile,
+    ProfileOrder,
+    ProfileOutcome,
+)
 from torchstone.protocol.worker_environment import clean_environment
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, decode, encode
@@ -144,16 +151,16 @@ def _failure(ended: Ended, subject: Subject, scratch: Path) -> str:
     if ended.exit_code is None:
         advice = "" if is_benchmark else " Allow more with --timeout, or profile fewer calls (--calls)."
         return f"it did not end within {subject.seconds:g} s.{advice}"
-    said = _said(scratch / SAID)
+    outcome = _outcome(scratch / OUTCOME_FILE)
     what = "benchmark" if is_benchmark else "kernel"
-    return f"the {what} failed: {said.message}" if said is not None and not said.done else ""
+    return f"the {what} failed: {outcome.message}" if outcome is not None and not outcome.done else ""
 
 
-def _said(path: Path) -> Said | None:
-    if not _is_plain_file(path) or path.stat().st_size > MOST_SAID_BYTES:
+def _outcome(path: Path) -> ProfileOutcome | None:
+    if not _is_plain_file(path) or path.stat().st_size > MOST_OUTCOME_BYTES:
         return None
     with contextlib.suppress(msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OSError):
-        return decode(path.read_bytes(), Said)
+        return decode(path.read_bytes(), ProfileOutcome)
     return None
 
 

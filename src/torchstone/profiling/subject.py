@@ -27,7 +27,13 @@ from torchstone.benchmarks.loading import load_benchmark
 from torchstone.benchmarks.profiled_calls import make_calls, marked
 from torchstone.benchmarks.seeding import be_deterministic, seed_everything
 from torchstone.judging import DrawnCall, draw_calls
-from torchstone.profiling.subject_messages import SAID, BenchmarkFile, KernelOnCase, ProfileOrder, Said
+from torchstone.profiling.subject_messages import (
+    OUTCOME_FILE,
+    BenchmarkFile,
+    KernelOnCase,
+    ProfileOrder,
+    ProfileOutcome,
+)
 from torchstone.schema import decode, encode, tensors_of
 from torchstone.worker.loading import load
 
@@ -39,16 +45,17 @@ def main() -> int:
     """Carry out the order and write the outcome to a file."""
     path = Path(sys.argv[1])
     order = decode(path.read_bytes(), ProfileOrder)
-    said = path.with_name(SAID)
+    outcome = path.with_name(OUTCOME_FILE)
     _set_limits(order)
-    said.write_bytes(encode(Said(False, "its process ended before the calls were made")))  # remains if it crashes
+    crashed = ProfileOutcome(False, "its process ended before the calls were made")  # remains if it crashes
+    outcome.write_bytes(encode(crashed))
     try:
         _run(order, path.parent)
     except BaseException as error:  # noqa: BLE001 - a kernel may raise anything, SystemExit included
         traceback.print_exception(error)
-        said.write_bytes(encode(Said(False, f"{type(error).__name__}: {error}"[:2000])))
+        outcome.write_bytes(encode(ProfileOutcome(False, f"{type(error).__name__}: {error}"[:2000])))
         return 1
-    said.write_bytes(encode(Said(True)))
+    outcome.write_bytes(encode(ProfileOutcome(True)))
     return 0
 
 

@@ -11,8 +11,8 @@ import msgspec
 from torchstone.schema import Case, Implementation
 
 ORDER = "order.json"
-SAID = "said.json"
-MOST_SAID_BYTES = 64 << 10
+OUTCOME_FILE = "outcome.json"
+MOST_OUTCOME_BYTES = 64 << 10
 
 
 class KernelOnCase(msgspec.Struct, frozen=True, tag="kernel"):
@@ -50,7 +50,7 @@ class ProfileOrder(msgspec.Struct, frozen=True):
     """Longest file that a kernel may write."""
 
 
-class Said(msgspec.Struct, frozen=True):
+class ProfileOutcome(msgspec.Struct, frozen=True):
     """Outcome of the order."""
 
     done: bool

@@ -21,7 +21,7 @@ from torchstone.protocol.commands import Load, Trace
 from torchstone.protocol.replies import Ending, Failed, Reply, Traced
 from torchstone.runs.folder import writing_to
 from torchstone.schema import ProfiledKernel, ProfilerResult, ProfilerStatus, explain
-from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, WorkerEndedError, WorkerTimeoutError
 from torchstone.supervisor.worker_handle import Worker
 from torchstone.supervisor.worker_pool import WorkerOptions, WorkerPool
 
@@ -200,7 +200,7 @@ def _attributing_failures(subject: Subject) -> Iterator[None]:
         yield
     except CandidateFailedError as error:
         raise KernelFailedError(f"the kernel failed: {error}") from error
-    except OverranError as error:
+    except WorkerTimeoutError as error:
         raise KernelFailedError(f"no answer within {subject.seconds:g} s. Allow more with --timeout.") from error
     except (BadReplyError, RecursionError, UnicodeDecodeError) as error:
         raise KernelFailedError(f"the kernel wrote to the worker's reply pipe: {error}") from error

@@ -79,7 +79,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     a kept result."""
 
 
-class Wear(msgspec.Struct, frozen=True, tag="wear"):
+class UncheckedCalls(msgspec.Struct, frozen=True, tag="unchecked_calls"):
     """Make this many blocks of calls, and drop the results. Kept results must not change by that. Never timed."""
 
     token: str
@@ -172,7 +172,7 @@ Command = (
     | Open
     | Bind
     | Call
-    | Wear
+    | UncheckedCalls
     | Capture
     | Play
     | Release

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal
 
-from torchstone.atomic_files import KERNELS_OF_TORCH
+from torchstone.atomic_files import KERNEL_CACHE_VARIABLE
 
 Preload = Literal["torch", "triton", "compiler"]
 """What a zygote imports. Each includes those before it. For a GPU, Triton takes a second or two, the compiler five."""
@@ -17,7 +17,7 @@ Preload = Literal["torch", "triton", "compiler"]
 _ALLOWED_VARIABLES = (
     "PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH",
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST", "TRITON_INTERPRET", "CC", "CXX",
-    KERNELS_OF_TORCH,
+    KERNEL_CACHE_VARIABLE,
 )  # fmt: skip
 """Environment variables that a candidate may see. All others, such as keys and tokens, are removed."""
 

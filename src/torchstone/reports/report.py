@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchstone.backends import Problem
 from torchstone.reports.case_results import CaseResult, evaluate
 from torchstone.reports.files import report_files
-from torchstone.reports.summary import Summary, fold
+from torchstone.reports.summary import Summary, summarise_results
 from torchstone.schema import Record, RunDescription
 
 
@@ -31,5 +31,5 @@ def make_report(
 ) -> RunReport:
     """Make a report from records. The description adds the run's options and machine, and the cases not judged."""
     results = evaluate(records)
-    summary = fold(results, problems, description, p)
+    summary = summarise_results(results, problems, description, p)
     return RunReport(summary, results, report_files(summary, results))

@@ -94,10 +94,10 @@ Groups = dict[tuple[str, str], tuple[tuple[CaseResult, ...], int]]
 
 def summarise(records: Iterable[Record], problems: Iterable[Problem] = (), p: float = 1.0) -> Summary:
     """Compute the summary of a run from its records."""
-    return fold(evaluate(records), problems, p=p)
+    return summarise_results(evaluate(records), problems, p=p)
 
 
-def fold(
+def summarise_results(
     results: Sequence[CaseResult],
     problems: Iterable[Problem] = (),
     description: RunDescription | None = None,

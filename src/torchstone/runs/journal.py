@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from torchstone.atomic_files import SyncedBehind, sync_folder, write_atomically
+from torchstone.atomic_files import BackgroundSync, sync_folder, write_atomically
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import FORMAT_VERSION, decode, encode
 
@@ -234,7 +234,7 @@ class Journal(Generic[R]):
         os.fsync(descriptor)
         sync_folder(self.path.parent)
         self._bytes = whole_bytes
-        self._synced = SyncedBehind(descriptor)
+        self._synced = BackgroundSync(descriptor)
         return descriptor
 
 

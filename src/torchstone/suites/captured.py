@@ -19,7 +19,7 @@ from torchstone.schema import Case, encode, tensors_of
 from torchstone.suites.base import CaseQuery, selects
 from torchstone.suites.case_cache import Exclusion
 from torchstone.suites.device_only_operators import reason_against
-from torchstone.suites.fixed_size_layouts import may_be_laid_out
+from torchstone.suites.fixed_size_layouts import mark_other_layouts
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class CapturedSuite:
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
         """The cases that fit the query, in the order of their first calls. With dtypes: cases that use one of them."""
         return tuple(
-            may_be_laid_out(case)
+            mark_other_layouts(case)
             for case in self._read(query).cases
             if selects(query, case.operator)
             and not reason_against(case.operator, query.device_type)

@@ -60,7 +60,7 @@ GIVEN_VALUES = "its arguments have the same values in every call, so the result 
 ONE_ELEMENT = "the result has one element: its mean, a copy of an input or a guess may be right"
 NO_ELEMENT = "the result has no elements: only its structure, dtype and shape are judged"
 CONSTANT = "the result, or a part of it, does not depend on the values of the arguments"
-EVEN = "all elements of a result are equal, so a result filled with their mean is right"
+UNIFORM = "all elements of a result are equal, so a result filled with their mean is right"
 COPY = "the right result is a copy of an argument"
 FEW = "the result has so few elements that a guess may be right"
 UNDEFINED = "its values are undefined: only structure, dtype and shape are judged"
@@ -383,7 +383,7 @@ _EXCUSES: Mapping[str, Callable[[schema.Case, Sequence[_Draw]], bool]] = {
     FEW: _has_few_elements,
     GIVEN_VALUES: _has_only_fixed_values,
     CONSTANT: _is_constant,
-    EVEN: _is_uniform,
+    UNIFORM: _is_uniform,
     COPY: _is_copied,
 }
 

@@ -8,7 +8,7 @@ from torchstone.operator_categories import is_of
 from torchstone.schema import Case, forward_operator
 
 
-def may_be_laid_out(case: Case) -> Case:
+def mark_other_layouts(case: Case) -> Case:
     """The case, marked if it has no variants of other sizes: scales, offsets or given values fix its sizes.
 
     Backward operators are not marked: they rely on the layouts that the forward pass makes, and with others torch reads

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from torchstone.errors import InfrastructureError, UsageError
-from torchstone.isolation.confined_handle import Confined, ConfinedEndedError, ConfinedOverranError
+from torchstone.isolation.confined_handle import Confined, ConfinedEndedError, ConfinedTimeoutError
 from torchstone.operator_categories import base_name
 from torchstone.processes.free_memory import free_host_bytes
 from torchstone.schema import Case, content_key
@@ -348,7 +348,7 @@ class _Reader:
         self._is_stopped = True
         process = self._process  # its own thread may end it meanwhile
         if process is not None:
-            process.let_go()
+            process.close_leash()
 
     def _answer(self, path: Path, operator: str, granted_bytes: int) -> Read:
         is_reserved = self._memory.takes_reservation(granted_bytes)
@@ -357,7 +357,7 @@ class _Reader:
         try:
             order = ProblemOrder(operator, path.name, _text(path), *given)
             return self._process_for(granted_bytes).ask(order, Read, _READ_SECONDS)
-        except (ConfinedEndedError, ConfinedOverranError, OSError, InfrastructureError) as error:
+        except (ConfinedEndedError, ConfinedTimeoutError, OSError, InfrastructureError) as error:
             self._end_process()
             return Read(exclusion=Exclusion(operator, _reason(error, self._device_type), path.name))
 
@@ -371,7 +371,7 @@ class _Reader:
             self._limit_bytes = max(int(_FIRST_HOST_SHARE * free_host_bytes()) // self._readers, needed_bytes)
             self._process = Confined(_READER, self._device_type, self._limit_bytes)
             if self._is_stopped:  # stopped while the process was made: `stop` could not end it
-                self._process.let_go()
+                self._process.close_leash()
         return self._process
 
     def _end_process(self) -> None:
@@ -383,7 +383,7 @@ class _Reader:
 def _reason(error: Exception, device_type: str) -> str:
     """Why a problem could not be read."""
     match error:
-        case ConfinedOverranError():
+        case ConfinedTimeoutError():
             return f"running it once took longer than {_READ_SECONDS:g} s on {device_type}: too large for this machine"
         case ConfinedEndedError():
             return f"the process that ran it {error}"

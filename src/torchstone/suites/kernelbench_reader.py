@@ -37,7 +37,7 @@ torch's compiler, which takes seconds."""
 _MEMORY_FACTOR = 2
 """Memory for reading a problem, in multiples of the bytes of inputs, weights and results. Measured: 1.3 to 2.3, with
 temporaries. A problem that needs more is read again with twice as much."""
-_FREED_SECONDS = 10.0
+_MAX_WAIT_FOR_FREE_SECONDS = 10.0
 """Longest wait until reserved device memory is free. The driver frees an ended process's memory with a delay."""
 _POLL_SECONDS = 0.2
 _OUT_OF_MEMORY_TEXTS = ("out of memory", "allocate")
@@ -101,7 +101,7 @@ def _read(order: ProblemOrder) -> Read:
 
 def _case(order: ProblemOrder) -> schema.Case:
     source = schema.SourceFiles((schema.SourceFile(order.name, order.text),), "Model", order.name)
-    problem = model_operators.executed(source)
+    problem = model_operators.executed_problem(source)
     size = _size_of_call(problem)
     if size is not None and size.elements > _MANY_ELEMENTS:
         try:
@@ -112,9 +112,8 @@ def _case(order: ProblemOrder) -> schema.Case:
                 raise
             lacking = str(error).strip().partition("\n")[0]
         raise _more_than_granted(order, lacking)
-    constants = model_operators.unsaved_buffers(model_operators.made(problem["Model"], problem)) - written_buffers(
-        problem
-    )
+    unsaved = model_operators.unsaved_buffers(model_operators.new_instance(problem["Model"], problem))
+    constants = unsaved - written_buffers(problem)
     case = _case_with(order, source, problem, constants)
     written = _constants_written_to(case) if constants else constants
     return _case_with(order, source, problem, constants - written) if written else case
@@ -139,7 +138,7 @@ def _size_of_call(problem: Mapping[str, Any]) -> _Size | None:
                 < _SMALL_INPUT_ELEMENTS
             ):
                 return None
-            model = model_operators.made(problem["Model"], problem)
+            model = model_operators.new_instance(problem["Model"], problem)
             results = model(*inputs)
     except Exception:  # noqa: BLE001 - problem files raise what they like, and not all of torch runs there
         return None
@@ -167,7 +166,7 @@ def _require_memory(size: _Size, order: ProblemOrder) -> None:
 
 def _limit_device_memory(granted_bytes: int) -> int:
     """Limit torch to the granted bytes of the device, and return how many bytes of the device are free."""
-    until = time.monotonic() + _FREED_SECONDS
+    until = time.monotonic() + _MAX_WAIT_FOR_FREE_SECONDS
     free, total = torch.cuda.mem_get_info()
     while free < granted_bytes and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
@@ -197,7 +196,7 @@ def _gib(size_bytes: int) -> str:
 def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mapping[str, Any]) -> schema.Case:
     """The case of a large problem, from one call on drawn values; more calls only while results are NaN or infinite."""
     device = torch.device(order.device_type)
-    model = model_operators.made(problem["Model"], problem)
+    model = model_operators.new_instance(problem["Model"], problem)
     kinds = model_operators.weight_kinds(model)
     source = msgspec.structs.replace(source, files=(*source.files, model_operators.weights_file(kinds)))
     weights = [weight.detach().clone() for weight in model_operators.named_weights(model).values()]
@@ -246,7 +245,7 @@ def _largest_non_finite_share(
 def _case_with(
     order: ProblemOrder, source: schema.SourceFiles, problem: Mapping[str, Any], constants: frozenset[str]
 ) -> schema.Case:
-    model = model_operators.made(problem["Model"], problem)
+    model = model_operators.new_instance(problem["Model"], problem)
     kinds = model_operators.weight_kinds(model, constants)
     source = msgspec.structs.replace(source, files=(*source.files, model_operators.weights_file(kinds)))
     weights = [_as_argument(weight, kinds[name]) for name, weight in model_operators.named_weights(model).items()]

@@ -23,7 +23,7 @@ from torchstone.suites.case_cache import (
     Progress,
     assembled,
 )
-from torchstone.suites.fixed_size_layouts import may_be_laid_out
+from torchstone.suites.fixed_size_layouts import mark_other_layouts
 
 CATALOGUE_VERSION = 6
 """Raise it when the same samples would give other cases, or when the cache has another format."""
@@ -51,11 +51,11 @@ class OpInfoSuite:
     def cases(self, query: CaseQuery) -> tuple[Case, ...]:
         """The cases that fit the query, each once, in the order of OpInfo's database."""
         found = [case for book in self._catalogues(query) for case in book.cases]
-        return tuple(may_be_laid_out(case) for case in {case.key: case for case in found}.values())
+        return tuple(mark_other_layouts(case) for case in {case.key: case for case in found}.values())
 
     def known_size(self, query: CaseQuery) -> SuiteSize | None:
         """How many operators and cases the query has; None if some of them are not in the cache."""
-        kept = [self._kept(query.device_type, dtype).case_counts() for dtype in _dtypes(query)]
+        kept = [self._cached_catalogue(query.device_type, dtype).case_counts() for dtype in _dtypes(query)]
         if any(counts is None for counts in kept):
             return None
         chosen = [
@@ -73,7 +73,7 @@ class OpInfoSuite:
 
     def _known_index(self, device_type: str, dtype: str) -> Index | None:
         known = self._known.get((device_type, dtype))
-        return known.index if known is not None else self._kept(device_type, dtype).index()
+        return known.index if known is not None else self._cached_catalogue(device_type, dtype).index()
 
     def exclusions(self, query: CaseQuery) -> tuple[Exclusion, ...]:
         """Calls by samples of the requested operators that are left out."""
@@ -96,7 +96,7 @@ class OpInfoSuite:
 
     def _prepared(self, query: CaseQuery, dtype: str) -> Prepared:
         """The index, and at least the parts that the query needs."""
-        kept, known = self._kept(query.device_type, dtype), self._known.get((query.device_type, dtype))
+        kept, known = self._cached_catalogue(query.device_type, dtype), self._known.get((query.device_type, dtype))
         index, parts = (known.index, dict(known.parts)) if known is not None else (kept.index(), {})
         missing = query.operators
         if index is not None:
@@ -112,7 +112,7 @@ class OpInfoSuite:
         self._known[query.device_type, dtype] = Prepared(index, parts)
         return self._known[query.device_type, dtype]
 
-    def _kept(self, device_type: str, dtype: str) -> KeptCatalogue:
+    def _cached_catalogue(self, device_type: str, dtype: str) -> KeptCatalogue:
         return KeptCatalogue("opinfo", _torch_version(), device_type, dtype, CATALOGUE_VERSION, *(self._entries or ()))
 
 

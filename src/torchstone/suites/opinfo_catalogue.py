@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from torchstone.atomic_files import keeps_kernels_of_torch
+from torchstone.atomic_files import kernel_cache_environment
 from torchstone.errors import InfrastructureError, UsageError
 from torchstone.schema import Case, Given, Tensor, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, selects
@@ -61,7 +61,7 @@ class Enlarge(msgspec.Struct, frozen=True, tag="enlarge"):
 SamplingOrder = Sample | Enlarge
 
 
-class Begun(msgspec.Struct, frozen=True, tag="begun"):
+class BegunReply(msgspec.Struct, frozen=True, tag="begun"):
     """Sent before cases of one operator are made. It tells on which operator a process died."""
 
     operator: str
@@ -78,7 +78,7 @@ class Found(msgspec.Struct, frozen=True, tag="found"):
     """Every overload that the entry calls, requested or not."""
 
 
-Reply = Begun | Found
+Reply = BegunReply | Found
 _REPLY: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
@@ -94,7 +94,7 @@ class _Process:
     """One process that runs samples."""
 
     def __init__(self, device: str, dtype: str) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **keeps_kernels_of_torch()}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", **kernel_cache_environment()}
         command = [sys.executable, "-m", "torchstone.case_checks.opinfo_process", device, dtype]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
@@ -122,8 +122,8 @@ class _Process:
             return None
 
     def ask(self, order: SamplingOrder) -> Reply:
-        """The answer. If it is `Begun`, the process died or took too long at that operator and must be replaced."""
-        begun = Begun("")
+        """The answer. If it is `BegunReply`, the process died or was too slow at that operator and must be replaced."""
+        begun = BegunReply("")
         if not self.names.entries:
             return begun
         assert self._process.stdin is not None

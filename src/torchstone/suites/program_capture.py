@@ -31,7 +31,7 @@ from torchstone.suites.selection import input_bytes
 from torchstone.suites.torchbench import TIMED_BYTES
 from torchstone.suites.valid_values import fills_for, is_known
 
-FLOAT_LOOKS = 3
+FLOAT_READS = 3
 """Number of equal calls in which the values of floating-point tensors are read."""
 MOST_VARIANTS = 8
 """Most calls recorded that differ only in floating-point scalars. Further calls are counted as the first of them."""
@@ -41,7 +41,7 @@ TOO_LARGE = "too large: the free memory does not suffice to try values for it"
 _TRIAL_MEMORY_FACTOR = 8
 """Free memory needed to try values, in multiples of the arguments. With less, the program could be killed before the
 file is written."""
-SECRET = "writes to an argument that its schema does not declare as written"
+UNDECLARED_WRITE = "writes to an argument that its schema does not declare as written"
 INTERRUPTED = "interrupted before its values were tried"
 
 
@@ -106,7 +106,7 @@ def capturing(
     """
     if not path.parent.is_dir():
         raise UsageError(f"'{path.parent}' is no folder. Make it, or choose another file.")
-    recorder = Recorder(_wanted(names), looks_at_floats=FLOAT_LOOKS, most_variants=MOST_VARIANTS)
+    recorder = Recorder(_wanted(names), float_reads=FLOAT_READS, most_variants=MOST_VARIANTS)
     capture = Capture(path, recorder, told)
     process = os.getpid()
     try:
@@ -155,12 +155,13 @@ def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Ex
     if reason is not None:
         return _exclusion(call, reason)
     device = torch.device(call.device)
-    if _TRIAL_MEMORY_FACTOR * input_bytes(schema.Case(SUITE, call.operator, call.args, call.kwargs)) > _room_on(device):
+    size_bytes = input_bytes(schema.Case(SUITE, call.operator, call.args, call.kwargs))
+    if _TRIAL_MEMORY_FACTOR * size_bytes > _free_bytes(device):
         return _exclusion(call, TOO_LARGE)
     try:
         case = fit(call, SUITE, domains, device, known=_known_choice(call))
         if _writes_undeclared_argument(case, device):
-            return _exclusion(call, SECRET)
+            return _exclusion(call, UNDECLARED_WRITE)
     except Unfit as error:
         return _exclusion(call, str(error))
     except (RuntimeError, MemoryError) as error:  # a device without room for another copy of the arguments
@@ -169,7 +170,7 @@ def _case_or_exclusion(call: RecordedCall, domains: Domains) -> schema.Case | Ex
     return msgspec.structs.replace(case, timed=timed)
 
 
-def _room_on(device: torch.device) -> float:
+def _free_bytes(device: torch.device) -> float:
     """Free memory of the device in bytes; infinity if it is not known."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])

@@ -106,11 +106,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self,
         wanted: Callable[[str], bool] = lambda operator: True,
         *,
-        looks_at_values: bool = True,
-        looks_at_floats: int | None = None,
+        reads_values: bool = True,
+        float_reads: int | None = None,
         most_variants: int | None = None,
     ) -> None:
-        """``looks_at_floats``: number of equal calls in which floating-point values are read; None: all. Integers are
+        """``float_reads``: number of equal calls in which floating-point values are read; None: all. Integers are
         read in every call: they may be indices, and an index that was not read may be the largest.
 
         ``most_variants``: most calls kept that differ only in floating-point scalars; None: all. An optimizer has new
@@ -124,8 +124,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Key of `calls` -> number of its first call among all that were made, wanted or not."""
         self._made = 0
         self._wanted = wanted
-        self._reads_values = looks_at_values
-        self._float_reads = math.inf if looks_at_floats is None else looks_at_floats
+        self._reads_values = reads_values
+        self._float_reads = math.inf if float_reads is None else float_reads
         self._most_variants = most_variants
         self._variants: dict[str, list[str]] = {}
         """Key without the floating-point scalars -> keys with them."""

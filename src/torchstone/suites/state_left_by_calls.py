@@ -26,7 +26,7 @@ def inputs_of(problem: Mapping[str, Any], seed: int) -> list[Any]:
 
 def written_buffers(problem: Mapping[str, Any]) -> frozenset[str]:
     """Names of the buffers that calls write to. Raises :class:`Unfit` if calls change state outside of buffers."""
-    model = model_operators.made(problem["Model"], problem)
+    model = model_operators.new_instance(problem["Model"], problem)
     buffers = dict(model.named_buffers(remove_duplicate=False))
     before = {name: (buffer._version, buffer.clone()) for name, buffer in buffers.items()}
     _require_no_hidden_state(model, problem)
@@ -74,7 +74,7 @@ def _require_no_hidden_state(model: torch.nn.Module, problem: Mapping[str, Any])
     first, second = (_state_after_call(model, inputs_of(problem, seed), *known) for seed in _SEEDS)
     if _all_same(start, first) and _all_same(first, second):
         return
-    another = model_operators.made(problem["Model"], problem)
+    another = model_operators.new_instance(problem["Model"], problem)
     known = weights.keys(), frozenset(id(weight) for weight in model_operators.named_weights(another).values())
     alone = _state_after_call(another, inputs_of(problem, _SEEDS[-1]), *known)
     if not (_all_same(first, second) and _all_same(second, alone)):

@@ -17,7 +17,7 @@ from torchstone.errors import UsageError, unknown_name
 from torchstone.schema import Case, content_key, tensors_of
 from torchstone.suites.base import CaseQuery, names_operator, selects
 from torchstone.suites.device_only_operators import reason_against
-from torchstone.suites.fixed_size_layouts import may_be_laid_out
+from torchstone.suites.fixed_size_layouts import mark_other_layouts
 from torchstone.suites.recorded_call_files import DEFAULT_SOURCE, Recorded, read_source
 from torchstone.suites.selection import input_bytes
 from torchstone.suites.uninformative_calls import excuse
@@ -122,7 +122,7 @@ class TraceSuite:
         )
         dominated = recorded.row.is_overhead_dominated_op is True
         timed = query.overhead_dominated or (input_bytes(case) >= TIMED_BYTES and not dominated)
-        return may_be_laid_out(msgspec.structs.replace(case, timed=timed, indistinct=excuse(case)))
+        return mark_other_layouts(msgspec.structs.replace(case, timed=timed, indistinct=excuse(case)))
 
 
 class WholeTraceSuite(TraceSuite):

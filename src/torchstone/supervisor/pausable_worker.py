@@ -27,7 +27,7 @@ class PausableWorker(Worker):
     _pauses = Pauses()
 
     @contextmanager
-    def giving_way(self, callback: Callable[[], None]) -> Iterator[Pauses]:
+    def polling(self, callback: Callable[[], None]) -> Iterator[Pauses]:
         """In the block, call ``callback`` repeatedly while the judge waits. Its time is added to the deadline."""
         self._callback, self._pauses = callback, Pauses()
         try:

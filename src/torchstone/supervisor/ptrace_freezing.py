@@ -33,7 +33,7 @@ invalid:
 **Threads that end meanwhile.** The tracer must reap a thread (``waitpid``) before the thread's parent can. A thread
 that dies slowly (its memory is being freed) counts as running until it is dead. The first thread of a process may be
 dead while others live. ``waitpid`` does not report that, so the state is read from ``/proc``. A thread that dies
-*after* the pass was killed by a timer set beforehand, or from outside: :meth:`Hold.release` returns it.
+*after* the pass was killed by a timer set beforehand, or from outside: :meth:`PtraceFreezer.thaw` returns it.
 
 **Why it terminates.** All steps have the same deadline. A worker that is not frozen by then is ended. One cause is a
 parent that waits in ``vfork`` for a frozen child. One step can block in the kernel. ``execve`` waits for threads that
@@ -51,7 +51,7 @@ from collections.abc import Callable
 
 from torchstone.isolation import linux_calls
 
-_STILL_SECONDS = 3.0
+_FREEZE_SECONDS = 3.0
 """Longest time for freezing a worker. Past it, the worker counts as one that cannot be frozen."""
 _ALARM_SECONDS = 4.0
 """After this time of freezing another thread ends the worker, in case a system call blocks past the deadline."""
@@ -64,7 +64,7 @@ _POLLS_WITHOUT_PAUSE = 256
 _PAUSE_SECONDS = 0.0002
 
 
-class NotStillError(Exception):
+class CannotFreezeError(Exception):
     """A thread of the worker cannot be frozen."""
 
 
@@ -102,7 +102,7 @@ class Alarm:
         os.close(self._timer)
 
 
-class Hold:
+class PtraceFreezer:
     """Freezes and resumes the threads below a warden. All calls must come from the same thread: it is the tracer."""
 
     def __init__(self, warden: int, end_worker: Callable[[], None]) -> None:
@@ -127,23 +127,23 @@ class Hold:
         """Number of frozen threads."""
         return len(self._frozen)
 
-    def take(self) -> None:
-        """Freeze every thread, by the procedure above. Raises :class:`NotStillError` if that takes too long."""
-        until = time.monotonic() + _STILL_SECONDS
+    def freeze(self) -> None:
+        """Freeze every thread, by the procedure above. Raises :class:`CannotFreezeError` if that takes too long."""
+        until = time.monotonic() + _FREEZE_SECONDS
         self._alarm.set(_ALARM_SECONDS)
         try:
             while True:
                 known = _walk(self._warden)
                 del known[self._warden]
-                self._freeze([thread for threads in known.values() for thread in threads], until)
+                self._freeze_threads([thread for threads in known.values() for thread in threads], until)
                 if self._are_all_frozen(list(known)):
                     break
                 if time.monotonic() > until:
-                    raise NotStillError("the worker's processes do not stop")
+                    raise CannotFreezeError("the worker's processes do not stop")
         finally:
             self._alarm.call_off()
         if self._alarm.rang:
-            raise NotStillError("the worker's processes do not stop")
+            raise CannotFreezeError("the worker's processes do not stop")
         self.reap_dead()
 
     def _are_all_frozen(self, known: list[int]) -> bool:
@@ -173,7 +173,7 @@ class Hold:
         self._frozen = still  # without those that ended meanwhile
         return True
 
-    def _freeze(self, threads: list[int], until: float) -> None:
+    def _freeze_threads(self, threads: list[int], until: float) -> None:
         """Freeze the threads that are not frozen yet: interrupt all of them, then wait for each to stop."""
         for thread in [thread for thread in threads if thread not in self._frozen and self._interrupt(thread)]:
             self._await_stop(thread, until)
@@ -214,7 +214,7 @@ class Hold:
         return tracer == self._tracer
 
     def _await_stop(self, thread: int, until: float) -> None:
-        """Wait until a thread stops or ends. Raises :class:`NotStillError` past the deadline."""
+        """Wait until a thread stops or ends. Raises :class:`CannotFreezeError` past the deadline."""
         for poll in range(1 << 62):
             try:
                 signal_number = linux_calls.stop_of(thread)
@@ -228,7 +228,7 @@ class Hold:
                 continue
             time.sleep(_PAUSE_SECONDS)
             if time.monotonic() > until:
-                raise NotStillError("the worker's processes do not stop")
+                raise CannotFreezeError("the worker's processes do not stop")
             if self._is_unreported(thread):
                 return
 
@@ -257,7 +257,7 @@ class Hold:
             return True
         return state in "ZX" or (thread in self._frozen and state != "t")
 
-    def release(self) -> list[int]:
+    def thaw(self) -> list[int]:
         """Resume all threads; return those that were killed while frozen. Is timed as part of a call, so it is fast."""
         frozen, self._frozen = self._frozen, {}
         killed: list[int] = []
@@ -270,7 +270,7 @@ class Hold:
                 except OSError:
                     killed.append(thread)
         if killed:
-            self.reap_until_over(_STILL_SECONDS, lambda _: traced.isdisjoint(killed))
+            self.reap_until_over(_FREEZE_SECONDS, lambda _: traced.isdisjoint(killed))
         return killed
 
     def reap_until_over(self, seconds: float, is_over: Callable[[float], bool]) -> None:

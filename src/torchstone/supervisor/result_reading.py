@@ -87,7 +87,7 @@ class Reader(Protocol):
         """Overwrite each span that was read last with the first bytes of ``garbage``, which is long enough."""
         ...
 
-    def let_go(self) -> None:
+    def end_case(self) -> None:
         """End a case: the worker may free the memory of its results."""
         ...
 
@@ -104,25 +104,25 @@ class HostReader:
         except OSError:
             self._pages = None
 
-    def complete_ns(self, spans: Sequence[Span]) -> int:
+    def allocate_pages_ns(self, spans: Sequence[Span]) -> int:
         """Make the system allocate every page of these spans that is not allocated yet; return the time that it took.
 
         The system allocates, zeroes or copies a page at the first access. That is work of the kernel that made the
         result. Otherwise it would be done when the judge reads the result.
         """
-        promised = self._promised(spans)
-        if not promised.size:
+        unallocated = self._unallocated_pages(spans)
+        if not unallocated.size:
             return 0
-        buffer = np.empty(promised.size, dtype=np.uint8)
-        one = np.ones(promised.size, dtype=np.uint64)
-        remote = np.column_stack((promised, one))
-        local = np.column_stack((np.uint64(buffer.ctypes.data) + np.arange(promised.size, dtype=np.uint64), one))
+        buffer = np.empty(unallocated.size, dtype=np.uint8)
+        one = np.ones(unallocated.size, dtype=np.uint64)
+        remote = np.column_stack((unallocated, one))
+        local = np.column_stack((np.uint64(buffer.ctypes.data) + np.arange(unallocated.size, dtype=np.uint64), one))
         began = time.perf_counter_ns()
         self._transfer(linux_calls.process_vm_readv, local, remote)
         self._transfer(linux_calls.process_vm_writev, local, remote)
         return time.perf_counter_ns() - began
 
-    def _promised(self, spans: Sequence[Span]) -> NDArray[np.uint64]:
+    def _unallocated_pages(self, spans: Sequence[Span]) -> NDArray[np.uint64]:
         """An address in each page that is not allocated to the process alone yet; in every page if that is unknown."""
         bounds = np.array([(span.address, span.address + span.size_bytes) for span in spans if span.size_bytes])
         if not bounds.size:
@@ -131,9 +131,9 @@ class HostReader:
         counts = last - first + 1
         offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         pages = np.repeat(first, counts) + offsets
-        promised = ~self._are_own(pages)
+        unallocated = ~self._are_own(pages)
         inside = np.maximum(pages * _PAGE_BYTES, np.repeat(bounds[:, 0], counts))
-        return np.asarray(inside[promised], dtype=np.uint64)
+        return np.asarray(inside[unallocated], dtype=np.uint64)
 
     def _are_own(self, pages: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each page is present, not part of a file, and not shared with another process."""
@@ -170,7 +170,7 @@ class HostReader:
             if moved != int(here[:, 1].sum()):
                 raise UnreadableError("no such memory")
 
-    def let_go(self) -> None:
+    def end_case(self) -> None:
         """Nothing to do: no memory of the worker is open."""
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class DeviceReader:
         """Addresses in the judge of the spans that were read last."""
 
     def locate(self, spans: Sequence[Span], segments: Sequence[Segment]) -> list[int]:
-        """Addresses of these spans in the judge. They are valid until :meth:`let_go`."""
+        """Addresses of these spans in the judge. They are valid until :meth:`end_case`."""
         self._lasting |= {segment.handle for segment in segments}
         return [self._locate(span, segments)[0] for span in spans]
 
@@ -230,7 +230,7 @@ class DeviceReader:
         self._here = [address for address, _ in located]
         pieces: list[torch.Tensor] = []
         where = [(0, 0)] * len(spans)
-        for group in _neighbours(located, spans):
+        for group in _copy_groups(located, spans):
             begin = self._here[group[0]] // _DEVICE_ALIGNMENT * _DEVICE_ALIGNMENT
             end = max(self._here[place] + spans[place].size_bytes for place in group)
             for place in group:
@@ -267,7 +267,7 @@ class DeviceReader:
                 raise UnreadableError(str(error)) from error
         return self._opened[handle]
 
-    def let_go(self) -> None:
+    def end_case(self) -> None:
         """Close all allocations if they are large. Small ones stay open: the next case's results lie there, too."""
         self._lasting.clear()
         if sum(span.size_bytes for span in self._opened.values()) > _KEPT_OPEN_BYTES:
@@ -290,7 +290,7 @@ class DeviceReader:
             self._driver.close(self._opened.pop(handle).address)
 
 
-def _neighbours(located: Sequence[tuple[int, int]], spans: Sequence[Span]) -> list[list[int]]:
+def _copy_groups(located: Sequence[tuple[int, int]], spans: Sequence[Span]) -> list[list[int]]:
     """Group the spans that are copied together: near ones in one allocation, in order of their addresses."""
     groups: list[list[int]] = []
     end = around = -1

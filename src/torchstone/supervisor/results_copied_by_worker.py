@@ -68,7 +68,7 @@ class CopyingReader:
         if not isinstance(reply, Done):
             raise UnreadableError("the worker could not copy it")
 
-    def let_go(self) -> None:
+    def end_case(self) -> None:
         """Nothing to do: the shared memory stays for the next case."""
 
     def close(self) -> None:

@@ -13,17 +13,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from torchstone.supervisor.ptrace_freezing import NotStillError, descendants, state_of, threads_of
+from torchstone.supervisor.ptrace_freezing import CannotFreezeError, descendants, state_of, threads_of
 
-_STILL_SECONDS = 3.0
+_FREEZE_SECONDS = 3.0
 """Longest time for freezing a worker."""
 _PAUSE_SECONDS = 0.0002
 _CHECKS_WITHOUT_PAUSE = 64
 """Number of checks without a pause between them: a running process stops within microseconds."""
 
 
-class StopHold:
-    """Freezes and resumes the processes below a warden by signals. Has the methods of `Hold`."""
+class SigstopFreezer:
+    """Freezes and resumes the processes below a warden by signals. Has the methods of `PtraceFreezer`."""
 
     refusal: OSError | None = None
 
@@ -41,9 +41,9 @@ class StopHold:
         """Number of frozen threads."""
         return sum(len(threads_of(pid)) for pid in self._frozen)
 
-    def take(self) -> None:
-        """Stop every process. Raises :class:`NotStillError` if that takes too long."""
-        until = time.monotonic() + _STILL_SECONDS
+    def freeze(self) -> None:
+        """Stop every process. Raises :class:`CannotFreezeError` if that takes too long."""
+        until = time.monotonic() + _FREEZE_SECONDS
         for check in range(1 << 62):
             known = self._processes()
             states = {pid: _states(pid) for pid in known}
@@ -55,7 +55,7 @@ class StopHold:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGSTOP)
             if time.monotonic() > until:
-                raise NotStillError("the worker's processes do not stop")
+                raise CannotFreezeError("the worker's processes do not stop")
             if check > _CHECKS_WITHOUT_PAUSE:
                 time.sleep(_PAUSE_SECONDS)
 
@@ -66,11 +66,11 @@ class StopHold:
         """Whether the process of a first thread is dead."""
         return _states(thread) <= set("ZX")
 
-    def release(self) -> list[int]:
+    def thaw(self) -> list[int]:
         """Resume all processes; return those that died while frozen."""
-        held, self._frozen = self._frozen, []
-        killed = [pid for pid in held if self.was_killed(pid)]
-        for pid in held:
+        frozen, self._frozen = self._frozen, []
+        killed = [pid for pid in frozen if self.was_killed(pid)]
+        for pid in frozen:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         return killed

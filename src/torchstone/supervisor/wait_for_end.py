@@ -6,15 +6,15 @@ import os
 import select
 import time
 
-from torchstone.supervisor.ptrace_freezing import Hold
-from torchstone.supervisor.sigstop_freezing import StopHold
+from torchstone.supervisor.ptrace_freezing import PtraceFreezer
+from torchstone.supervisor.sigstop_freezing import SigstopFreezer
 
 _GONE_SECONDS = 30.0
 """Longest wait for all processes of a killed worker to end: freeing their memory can take the system seconds."""
 _POLL_SECONDS = 0.05
 
 
-def wait_for_exit(pid: int, hold: Hold | StopHold | None) -> bool:
+def wait_for_exit(pid: int, freezer: PtraceFreezer | SigstopFreezer | None) -> bool:
     """Wait for a process to end; return whether it did in time. A warden ends after its whole pid namespace."""
     try:
         descriptor = os.pidfd_open(pid)
@@ -23,9 +23,9 @@ def wait_for_exit(pid: int, hold: Hold | StopHold | None) -> bool:
     except OSError:  # a system without pidfd_open
         return _has_vanished(pid, _GONE_SECONDS)
     try:
-        if hold is None:
+        if freezer is None:
             return _has_ended(descriptor, _GONE_SECONDS)
-        hold.reap_until_over(_GONE_SECONDS, lambda seconds: _has_ended(descriptor, seconds))
+        freezer.reap_until_over(_GONE_SECONDS, lambda seconds: _has_ended(descriptor, seconds))
         return _has_ended(descriptor, 0)
     finally:
         os.close(descriptor)

@@ -14,7 +14,7 @@ class WorkerEndedError(Exception):
         """The warden's report of the end. None: there was no report, so not only the candidate ended."""
 
 
-class OverranError(Exception):
+class WorkerTimeoutError(Exception):
     """No reply before the deadline."""
 
 

@@ -21,11 +21,11 @@ from torchstone.protocol.commands import GO, Command
 from torchstone.protocol.json_framing import frame
 from torchstone.protocol.replies import Ready, Reply
 from torchstone.schema import Holding, Layer, Limits, ResultReading
-from torchstone.supervisor.ptrace_freezing import Hold, NotStillError, children
-from torchstone.supervisor.sigstop_freezing import StopHold
+from torchstone.supervisor.ptrace_freezing import CannotFreezeError, PtraceFreezer, children
+from torchstone.supervisor.sigstop_freezing import SigstopFreezer
 from torchstone.supervisor.usage_limits import WATCH_SECONDS, UsageLimits
 from torchstone.supervisor.wait_for_end import wait_for_exit
-from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, WorkerEndedError, WorkerTimeoutError
 from torchstone.supervisor.worker_pipes import WorkerPipes
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Worker:
         """Whether the exact time of a reply matters: it does for timing, but not for checks beside other judges."""
         self._unawaited: deque[tuple[str, Callable[[Reply], None]]] = deque()
         """Commands that were sent without waiting: the token of each, and the function that takes its reply."""
-        self._hold: Hold | StopHold | None = None
+        self._freezer: PtraceFreezer | SigstopFreezer | None = None
         self.holding: Holding = "traced"
         """How the worker is frozen; known after the first attempt."""
         self.results: ResultReading = "read"
@@ -138,7 +138,7 @@ class Worker:
             self._check_usage()
         self._send(frame(command), descriptor, deadline)
 
-    def send_ahead(
+    def send_without_waiting(
         self, command: Command, deadline: float, take: Callable[[Reply], None], descriptor: int | None = None
     ) -> None:
         """Send a command to a frozen worker and leave it frozen: resuming it would take longer than the command.
@@ -149,8 +149,8 @@ class Worker:
         self._send(frame(command), descriptor, deadline)
         self._unawaited.append((command.token, take))
 
-    def settle(self, deadline: float) -> None:
-        """Resume the worker until it has carried out the commands of :meth:`send_ahead`, then freeze it."""
+    def await_sent(self, deadline: float) -> None:
+        """Resume the worker until it has carried out the commands of :meth:`send_without_waiting`, then freeze it."""
         self.thaw()
         self._take_earlier_replies(deadline)
         self.freeze()
@@ -162,7 +162,7 @@ class Worker:
         return self._reply_to(command.token, deadline)
 
     def _take_earlier_replies(self, deadline: float) -> None:
-        """Wait for the replies to the commands of :meth:`send_ahead`, and pass each to its function."""
+        """Wait for the replies to the commands of :meth:`send_without_waiting`, and pass each to its function."""
         while self._unawaited:
             token, take = self._unawaited.popleft()
             take(self._reply_to(token, deadline))
@@ -204,7 +204,7 @@ class Worker:
                 raise WorkerEndedError(self._pipes.ending) from None
 
     def _receive(self, deadline: float) -> Reply:
-        """The next reply. Raises WorkerEndedError if the worker ended, OverranError past the deadline."""
+        """The next reply. Raises WorkerEndedError if the worker ended, WorkerTimeoutError past the deadline."""
         while True:
             reply = self._pipes.take_reply()
             if reply is not None:
@@ -214,13 +214,13 @@ class Worker:
             self._wait_and_read(deadline)
 
     def _wait_and_read(self, deadline: float) -> None:
-        """Wait for input and read it; check usage limits meanwhile. Raises OverranError past the deadline."""
+        """Wait for input and read it; check usage limits meanwhile. Raises WorkerTimeoutError past the deadline."""
         now = time.monotonic()
         quiet = not self._wait_for_input(max(0.0, min(deadline - now, WATCH_SECONDS)))
         if now >= deadline and (quiet or now >= deadline + _GRACE_SECONDS):
             # If too many processes took the time, and the judge had no core to check, report that first:
             self._usage.count(self.warden_pid)
-            raise OverranError
+            raise WorkerTimeoutError
         self._pipes.read_available()
         # Checks depend on time, not on silence, so a worker that keeps printing is checked too. But not once its reply
         # is here, as it may be timed: a candidate must gain nothing by output that makes the judge check earlier.
@@ -228,8 +228,8 @@ class Worker:
             self._check_usage()
 
     def _check_usage(self) -> None:
-        if self._hold is not None:
-            self._hold.reap_dead()
+        if self._freezer is not None:
+            self._freezer.reap_dead()
         self._usage.check(self.warden_pid)
 
     def _wait_for_input(self, seconds: float) -> bool:
@@ -247,7 +247,7 @@ class Worker:
             seconds = max(0.0, end - time.monotonic())
         return self._pipes.has_input(seconds * 1000)
 
-    def prove(self) -> None:
+    def check_freezable(self) -> None:
         """Freeze and resume the worker, to find out whether that is possible. Called before a candidate is loaded.
 
         So a refusal now comes from the machine, and a later one is caused by the candidate.
@@ -256,9 +256,9 @@ class Worker:
         try:
             self.freeze()
         except OverLimitError:
-            if self._hold is not None and self._hold.refusal is not None:
+            if self._freezer is not None and self._freezer.refusal is not None:
                 raise InfrastructureError(
-                    f"the system does not let the judge freeze its own worker ({self._hold.refusal.strerror}). "
+                    f"the system does not let the judge freeze its own worker ({self._freezer.refusal.strerror}). "
                     "Allow ptrace (in a container: --cap-add SYS_PTRACE)."
                 ) from None
             raise
@@ -266,18 +266,18 @@ class Worker:
 
     def _choose_freezing_method(self) -> None:
         """Choose ptrace if the machine allows it, otherwise signals, which are weaker."""
-        if self._hold is not None or self.warden_pid is None:
+        if self._freezer is not None or self.warden_pid is None:
             return
         try:
             linux_calls.trace(self.pid)
         except OSError as refusal:
             if refusal.errno in _REFUSALS:
-                self.holding, self._hold = "stopped", StopHold(self.warden_pid)
+                self.holding, self._freezer = "stopped", SigstopFreezer(self.warden_pid)
 
     @property
     def is_frozen(self) -> bool:
         """Whether the worker is frozen."""
-        return self._hold is not None and self._hold.is_frozen
+        return self._freezer is not None and self._freezer.is_frozen
 
     def freeze(self) -> None:
         """Stop every thread of every process of the worker, and wait until all are stopped.
@@ -288,17 +288,17 @@ class Worker:
         self._pipes.read_status()
         if self.warden_pid is None or not self.pid or self._pipes.has_ended:
             return
-        if self._hold is None:
-            self._hold = Hold(self.warden_pid, self._end_by_leash)
+        if self._freezer is None:
+            self._freezer = PtraceFreezer(self.warden_pid, self._end_by_leash)
         try:
-            self._hold.take()
-        except NotStillError as error:
+            self._freezer.freeze()
+        except CannotFreezeError as error:
             raise OverLimitError("processes", str(error)) from None
 
     @property
-    def held_threads(self) -> int:
+    def frozen_threads(self) -> int:
         """Number of frozen threads of the worker."""
-        return 0 if self._hold is None else self._hold.threads
+        return 0 if self._freezer is None else self._freezer.threads
 
     def _end_by_leash(self) -> None:
         """Make the warden end, and with it every process of the worker, as if the leash were closed."""
@@ -307,16 +307,16 @@ class Worker:
 
     def thaw(self) -> None:
         """Resume the worker. Is timed as part of a call, so it is fast."""
-        if self._hold is None:
+        if self._freezer is None:
             return
-        killed = self._hold.release()
+        killed = self._freezer.thaw()
         if killed and self.pid not in killed:
             # A frozen process takes no processor time, but its death does, while another worker is timed.
             raise OverLimitError("processes", "a process of the worker died while the worker was frozen")
 
     def check_alive(self) -> None:
         """Raise WorkerEndedError if its process was killed: then unreadable memory is no proof of a wrong address."""
-        if self._hold is not None and self._hold.was_killed(self.pid):
+        if self._freezer is not None and self._freezer.was_killed(self.pid):
             raise WorkerEndedError(None)
 
     def kill(self) -> None:
@@ -327,11 +327,11 @@ class Worker:
         if self._closed:
             return
         self._pipes.read_status()
-        if self._hold is not None:
-            self._hold.release()  # a frozen process dies slowly if a device driver has to clean up after it
-            self._hold.close()
+        if self._freezer is not None:
+            self._freezer.thaw()  # a frozen process dies slowly if a device driver has to clean up after it
+            self._freezer.close()
         os.close(self._leash)
-        self.is_gone = self.warden_pid is None or wait_for_exit(self.warden_pid, self._hold)
+        self.is_gone = self.warden_pid is None or wait_for_exit(self.warden_pid, self._freezer)
         if self.reader is not None:
             self.reader.close()
         if self.arenas is not None:

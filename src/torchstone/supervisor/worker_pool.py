@@ -24,7 +24,7 @@ from torchstone.protocol.replies import Failed
 from torchstone.protocol.worker_environment import Preload, start_apart
 from torchstone.schema import Holding, IsolationLevel, Layer, Limits, ResultReading, encode
 from torchstone.supervisor.pausable_worker import PausableWorker
-from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, OverranError, WorkerEndedError
+from torchstone.supervisor.worker_failures import BadReplyError, OverLimitError, WorkerEndedError, WorkerTimeoutError
 from torchstone.supervisor.worker_handle import Worker
 from torchstone.supervisor.worker_pipes import PIPE_BYTES
 
@@ -225,7 +225,7 @@ class WorkerPool:
                 self._check_access(worker)
                 if with_device:
                     self.open_device(worker)
-            except (WorkerEndedError, OverranError, OverLimitError, DeviceNotOpenedError) as error:
+            except (WorkerEndedError, WorkerTimeoutError, OverLimitError, DeviceNotOpenedError) as error:
                 failures.append(f"{type(error).__name__}: {error}; it printed: {worker.log_tail[-500:]!r}")
                 worker.kill()
                 continue
@@ -239,7 +239,7 @@ class WorkerPool:
         The worker has loaded no candidate yet. So a failure after this is caused by the candidate.
         """
         try:
-            worker.prove()
+            worker.check_freezable()
         except InfrastructureError:
             worker.kill()
             raise
@@ -269,7 +269,7 @@ class WorkerPool:
         """Wait until requested spares have started: their start-up would disturb a measurement."""
         until = time.monotonic() + _SETTLE_SECONDS
         for worker in self._spares:
-            with contextlib.suppress(OverranError, WorkerEndedError, BadReplyError):
+            with contextlib.suppress(WorkerTimeoutError, WorkerEndedError, BadReplyError):
                 if not worker.layers:
                     worker.wait_ready(until)
 

@@ -17,7 +17,7 @@ _UNCACHED_WORKING_SET_BYTES = 1 << 62
 """Working set larger than any that is measured. Caches are cold, so the ceiling for the largest one applies."""
 
 
-class Light:
+class SpeedLimits:
     """The measured ceilings of a device, as limits of calls that move given numbers of bytes."""
 
     def __init__(self, device: torch.device, name: str, threads: int, folder: str | None) -> None:
@@ -34,6 +34,6 @@ class Light:
             measured_unix_ns=ceilings.measured_unix_ns,
         )
 
-    def doubt(self) -> None:
+    def request_new_measurement(self) -> None:
         """Measure the ceilings again at the next request, because a call was faster than the limit. Done only once."""
-        self._ceilings.doubt()
+        self._ceilings.request_new_measurement()

@@ -17,7 +17,7 @@ from torchstone.schema.measurement import SpeedOfLight
 from torchstone.schema.sweep import SweepPoint, SweepRecord, SweepSkip, SweepTiming
 from torchstone.sweeps import rows
 from torchstone.sweeps.correctness_check import exact_results, mismatch
-from torchstone.sweeps.device_limit import DOUBTFUL_PERCENT, Light
+from torchstone.sweeps.device_limit import DOUBTFUL_PERCENT, SpeedLimits
 from torchstone.sweeps.estimate import estimate
 from torchstone.sweeps.forward_backward import Gradients, Passes, make_gradients
 from torchstone.sweeps.memory import Footprint, fitting_copies, host_cache_bytes, too_large
@@ -49,9 +49,11 @@ class _Prepared(NamedTuple):
 class PointMeter:
     """Measures points on one device, one after the other."""
 
-    def __init__(self, device: torch.device, name: str, light: Light, seed: int, stage: Callable[[str], None]) -> None:
+    def __init__(
+        self, device: torch.device, name: str, limits: SpeedLimits, seed: int, stage: Callable[[str], None]
+    ) -> None:
         """`stage` receives the name of the implementation that is called next."""
-        self._device, self._name, self._light, self._stage = device, name, light, stage
+        self._device, self._name, self._limits, self._stage = device, name, limits, stage
         self._is_cuda = device.type == "cuda"
         self._pool = TensorPool(device, seed)
         self._rng = random.Random(seed)
@@ -125,12 +127,12 @@ class PointMeter:
         gradients = make_gradients(operation, point, inputs, self._pool)
         right = self._check_all(operation, point, wanted, inputs, gradients, footprint, skips)
         moved = operation.moved_bytes(point) or Moved(footprint.input_bytes, footprint.result_bytes)
-        light = self._light.of(moved)
+        light = self._limits.of(moved)
         samples, calls = self._timed(right, limit_of(light)[0], skips)
         percent = [rows.efficiency(light, estimate(taken).time_ns) or 0.0 for taken in samples.values()]
         if max(percent, default=0.0) > DOUBTFUL_PERCENT:
-            self._light.doubt()
-            light = self._light.of(moved)
+            self._limits.request_new_measurement()
+            light = self._limits.of(moved)
         found = [SweepTiming(n, tuple(taken), calls[n], right[n].memory_bytes) for n, taken in samples.items()]
         return found, light
 

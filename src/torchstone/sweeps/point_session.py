@@ -11,11 +11,11 @@ from torchstone.errors import UsageError
 from torchstone.executors.machine import hardware
 from torchstone.schema.sweep import SweepPoint
 from torchstone.sweeps import process_messages as messages
-from torchstone.sweeps.device_limit import Light
+from torchstone.sweeps.device_limit import SpeedLimits
 from torchstone.sweeps.last_step_file import LastStepFile
 from torchstone.sweeps.operations import BUILT_IN, Function, Operation, why_missing
 from torchstone.sweeps.point_measurement import DeviceLostError, PointMeter
-from torchstone.sweeps.process_messages import Broken, Failed, Measure, Measured, Open, Opened, OwnOperation
+from torchstone.sweeps.process_messages import Broken, Failed, Measure, MeasurementReply, Open, Opened, OwnOperation
 from torchstone.sweeps.timing import Call
 from torchstone.sweeps.user_operation import load_operation
 
@@ -54,8 +54,8 @@ class PointSession:
                 )
             self._operations[operation.name] = operation
             own.append(OwnOperation(file, operation.name, tuple(operation.implementations)))
-        light = Light(device, name, request.threads, request.ceilings_folder)
-        self._meter = PointMeter(device, name, light, request.seed, LastStepFile(request.last_step_file).write)
+        limits = SpeedLimits(device, name, request.threads, request.ceilings_folder)
+        self._meter = PointMeter(device, name, limits, request.seed, LastStepFile(request.last_step_file).write)
         missing = {name: why_missing(name, request.device_type) for name in request.implementations}
         return Opened(
             device=name,
@@ -64,11 +64,11 @@ class PointSession:
             own=tuple(own),
         )
 
-    def _measure(self, request: Measure) -> Measured:
+    def _measure(self, request: Measure) -> MeasurementReply:
         assert self._meter is not None, "the device is opened first"
         operation = self._operations[request.point.operation]
         functions = {name: self._function(operation, name, request.point) for name in request.implementations}
-        return Measured(self._meter.measure(operation, request.point, functions))
+        return MeasurementReply(self._meter.measure(operation, request.point, functions))
 
     def call(self, point: SweepPoint, implementation: str) -> Call:
         """Prepare one call of an implementation, for a profiler."""

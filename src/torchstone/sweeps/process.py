@@ -13,7 +13,7 @@ from torchstone.processes import BoundedLog, ChildEndedError, ChildProcess, Repl
 from torchstone.schema.sweep import SweepPoint, SweepRecord
 from torchstone.sweeps import rows
 from torchstone.sweeps.last_step_file import read_last_step
-from torchstone.sweeps.process_messages import Broken, Failed, Measure, Measured, Open, Opened, Reply
+from torchstone.sweeps.process_messages import Broken, Failed, Measure, MeasurementReply, Open, Opened, Reply
 
 SESSION = "torchstone.sweeps.point_session:PointSession"
 OPEN_SECONDS = 120.0
@@ -78,7 +78,7 @@ class PointProcess:
             return self._lost(f"{_ending_reason(str(error))}{self._last_printed_line()}")
         except ReplyTimeoutError:
             return self._lost(f"{rows.TIMED_OUT}: no result within {seconds:.0f} s")
-        if isinstance(reply, Measured):
+        if isinstance(reply, MeasurementReply):
             return reply.record
         if isinstance(reply, Broken):
             self.end_child()

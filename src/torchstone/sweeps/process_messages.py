@@ -55,7 +55,7 @@ class Opened(msgspec.Struct, frozen=True, tag=True):
     own: tuple[OwnOperation, ...] = ()
 
 
-class Measured(msgspec.Struct, frozen=True, tag=True):
+class MeasurementReply(msgspec.Struct, frozen=True, tag=True):
     """The record of a measured point."""
 
     record: SweepRecord
@@ -78,4 +78,4 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     """Whether the user made an error, not the machine."""
 
 
-Reply = Opened | Measured | Broken | Failed
+Reply = Opened | MeasurementReply | Broken | Failed

@@ -11,7 +11,7 @@ import torch
 
 from torchstone import operators
 from torchstone.chain import Chain
-from torchstone.chain_arithmetic import Links, leading
+from torchstone.chain_arithmetic import Links, selecting_results
 from torchstone.gradient_operators import Differentiated, Passes
 from torchstone.model_operators import ModelFunction
 from torchstone.protocol.commands import Bind, Capture, Play
@@ -20,8 +20,8 @@ from torchstone.protocol.shared_memory import Memory, MirroredMemory, OpenedDevi
 from torchstone.protocol.tensor_places import KEPT_ARENA_BYTES
 from torchstone.schema import tensors_of
 from torchstone.worker.cuda_graph_recording import PreparedCall, Recording
-from torchstone.worker.dirty_memory import have_ready, soil_for
-from torchstone.worker.forwards_before_backwards import made_apart
+from torchstone.worker.dirty_memory import fill_for_results, reserve_result_memory
+from torchstone.worker.forwards_before_backwards import run_forwards_before_backwards
 from torchstone.worker.result_addresses import Binding, ResultLocator
 from torchstone.worker.shim import Shim
 
@@ -64,9 +64,9 @@ class BoundCase:
         self._recordings: dict[tuple[int, bool, bool], Recording] = {}
         self._links: dict[Chain, Links] = {}
         self.shim = Shim(outputs, self._tensors, device)
-        soil_for(bind.outputs, device)
+        fill_for_results(bind.outputs, device)
         if bind.case.timed and device.type == "cpu":
-            have_ready(bind.outputs, bind.sets)
+            reserve_result_memory(bind.outputs, bind.sets)
 
     @property
     def arena_address(self) -> int:
@@ -142,7 +142,7 @@ class BoundCase:
         results = []
         began = time.perf_counter_ns()
         if backward and len(passes) == len(calls):
-            results = made_apart(passes, backward, other_shapes=other_shapes)
+            results = run_forwards_before_backwards(passes, backward, other_shapes=other_shapes)
         elif link is None:
             try:
                 for function, args, kwargs in calls:
@@ -192,9 +192,11 @@ class BoundCase:
         links = self._links[chain]
 
         def link(index: int, result: Any) -> None:
-            found = leading(operators.flatten_outputs(result))
+            found = selecting_results(operators.flatten_outputs(result))
             if found:
-                links.follow(found, [self._tensors[index + 1][moved.position] for moved in chain.arguments])
+                links.move_next_arguments(
+                    found, [self._tensors[index + 1][moved.position] for moved in chain.arguments]
+                )
 
         return link
 

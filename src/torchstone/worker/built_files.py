@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from torchstone.worker.compiler_warm_up import is_seed
+from torchstone.worker.compiler_warm_up import is_triton_cache_file
 
 FOLDERS = ("extensions", "triton", "inductor", "cuda", "native", "cache")
 """Folders of the scratch folder that are packed: the compilers' caches, and the libraries of native kernels."""
@@ -57,7 +57,7 @@ def _regular_files(scratch: Path) -> Iterator[Path]:
     for name in FOLDERS:
         for folder, _, names in os.walk(scratch / name):
             for path in (Path(folder, each) for each in sorted(names)):
-                if stat.S_ISREG(path.lstat().st_mode) and not is_seed(path, scratch):
+                if stat.S_ISREG(path.lstat().st_mode) and not is_triton_cache_file(path, scratch):
                     yield path
 
 

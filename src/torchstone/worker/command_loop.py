@@ -34,7 +34,7 @@ from torchstone.protocol.commands import (
     Play,
     Release,
     Trace,
-    Wear,
+    UncheckedCalls,
 )
 from torchstone.protocol.reference_model_messages import CallModel, FetchResults, MakeWeights
 from torchstone.protocol.replies import Armed, Attributed, Bound, Collected, Done, Ready, Reply, Traced
@@ -51,7 +51,7 @@ from torchstone.worker.result_copying import ResultCopier
 def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: int, log: int) -> NoReturn:
     """Enter the sandbox, open the device, and answer commands until the judge closes the socket. Exits the process."""
     redirect_output(log)
-    sandbox.close_doors(cell, readable)
+    sandbox.restrict_process(cell, readable)
     scratch = Path(cell.scratch)
     move_caches(scratch, cell.policy.device_type)
     torch.set_num_threads(cell.policy.threads)
@@ -64,7 +64,7 @@ def main(cell: sandbox.Cell, readable: tuple[str, ...], commands: int, replies: 
     os._exit(0)
 
 
-_Calling = Call | Wear | Capture | Attribute | Trace
+_Calling = Call | UncheckedCalls | Capture | Attribute | Trace
 """Commands that call the candidate or the shim."""
 
 
@@ -167,7 +167,7 @@ class _Server:
                 self._channel.send(Armed(token))
                 self._channel.await_go()
                 return self._case.play(command)
-            case Attribute() | Trace() | Call() | Wear() | Capture():
+            case Attribute() | Trace() | Call() | UncheckedCalls() | Capture():
                 return self._make_calls(command, self._case, descriptor)
 
     @property
@@ -187,7 +187,7 @@ class _Server:
                     return case.repeat(token, called, command.repeats)
                 backward, others = command.backward, not command.stated_shapes
                 return case.call(token, called, first, count, chain, backward, others)
-            case Wear(token=token, blocks=blocks, count=count, keep=keep):
+            case UncheckedCalls(token=token, blocks=blocks, count=count, keep=keep):
                 case.keep(keep)
                 for _ in range(blocks):  # like a compared block: a kernel cannot tell the difference
                     case.call(token, candidate, 0, count)

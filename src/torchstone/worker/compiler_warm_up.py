@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torchstone.atomic_files import KERNELS_OF_TORCH
+from torchstone.atomic_files import KERNEL_CACHE_VARIABLE
 
-_MOST_SEED_BYTES = 32 << 20
+_MOST_CACHE_BYTES = 32 << 20
 """Most bytes of Triton's files, and again of torch's, that the zygote keeps for workers."""
 _KERNEL = """
 import triton
@@ -37,9 +37,9 @@ def kernel(source, target, count, SIZE: tl.constexpr):
     tl.store(target + places, tl.exp(tl.maximum(values, 0.0)), mask=places < count)
 """
 
-_seed: dict[str, bytes] = {}
+_triton_cache_files: dict[str, bytes] = {}
 """Contents of files for Triton's cache folder, by their path in it."""
-_kernels_of_torch: dict[str, bytes] = {}
+_torch_kernel_files: dict[str, bytes] = {}
 """Contents of files for torch's kernel cache, by file name."""
 
 
@@ -51,35 +51,35 @@ def warm_up(staging: str) -> None:
                 step(folder)
 
 
-def keep_kernels_of_torch() -> None:
+def read_torch_kernels() -> None:
     """Read, in the zygote, the kernels that torch compiled in judges of earlier runs, the newest first."""
-    folder = os.environ.get(KERNELS_OF_TORCH)
+    folder = os.environ.get(KERNEL_CACHE_VARIABLE)
     if not folder:
         return
     with contextlib.suppress(OSError):
         files = [(path.stat(), path) for path in Path(folder).iterdir() if path.is_file()]
-        left_bytes = _MOST_SEED_BYTES
+        left_bytes = _MOST_CACHE_BYTES
         for status, path in sorted(files, key=lambda each: -each[0].st_mtime_ns):
             left_bytes -= status.st_size
             if left_bytes < 0:
                 return
-            _kernels_of_torch[path.name] = path.read_bytes()
+            _torch_kernel_files[path.name] = path.read_bytes()
 
 
-def seed_triton(cache: Path) -> None:
+def write_triton_cache(cache: Path) -> None:
     """Write, in a worker, the files that the zygote built into Triton's cache folder."""
-    _write(cache, _seed)
+    _write(cache, _triton_cache_files)
 
 
-def seed_torch(cache: Path) -> None:
+def write_torch_cache(cache: Path) -> None:
     """Write, in a worker, the kernels that the zygote read into torch's cache folder."""
     cache.mkdir(exist_ok=True)  # else torch warns
-    _write(cache, _kernels_of_torch)
+    _write(cache, _torch_kernel_files)
 
 
-def is_seed(path: Path, scratch: Path) -> bool:
-    """Whether a file of a worker's scratch folder was put there by :func:`seed_triton`."""
-    return path.is_relative_to(scratch / "triton") and str(path.relative_to(scratch / "triton")) in _seed
+def is_triton_cache_file(path: Path, scratch: Path) -> bool:
+    """Whether a file of a worker's scratch folder was put there by :func:`write_triton_cache`."""
+    return path.is_relative_to(scratch / "triton") and str(path.relative_to(scratch / "triton")) in _triton_cache_files
 
 
 def _write(cache: Path, files: Mapping[str, bytes]) -> None:
@@ -96,8 +96,8 @@ def _build_driver_module(folder: str) -> None:
 
     CudaUtils()
     for path in sorted(Path(folder).rglob("*")):
-        if path.is_file() and path.stat().st_size + sum(map(len, _seed.values())) <= _MOST_SEED_BYTES:
-            _seed[str(path.relative_to(folder))] = path.read_bytes()
+        if path.is_file() and path.stat().st_size + sum(map(len, _triton_cache_files.values())) <= _MOST_CACHE_BYTES:
+            _triton_cache_files[str(path.relative_to(folder))] = path.read_bytes()
 
 
 def _compile_kernel(folder: str) -> None:

@@ -17,20 +17,22 @@ from torchstone.protocol.tensor_places import MOST_KEPT, Output
 
 _GARBAGE_VALUE = -3.0517578125e13
 _BYTES_PER_SIZE = 512 << 10
-"""Garbage that :func:`soil_heap` writes per size: as many pieces as fill these bytes, or one piece if it is larger."""
+"""Garbage that :func:`fill_heap_with_garbage` writes per size: as many pieces as fill these bytes, or one piece if it
+is larger."""
 _SIZES_ELEMENTS = (4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 22)
 """From sizes that the allocator keeps in lists by size to sizes that it takes from the end of its heap."""
 _SMALL_ELEMENTS = 4096
-"""Most elements of a result for which :func:`soil_for` writes garbage."""
+"""Most elements of a result for which :func:`fill_for_results` writes garbage."""
 _ITEM_BYTES = 4
 """Bytes of an element of the garbage, which is float32."""
 _MOST_TOTAL_BYTES, _MOST_SPARE_BYTES = 256 << 20, 64 << 20
-"""Most memory of :func:`have_ready` in all, and beyond the results of the calls: a candidate's memory is limited."""
+"""Most memory of :func:`reserve_result_memory` in all, and beyond the results of the calls: a candidate's memory is
+limited."""
 _SPARE_RESULTS = 4
 """Results for which memory is made ready beyond those that exist, since a result does not fit into every gap."""
 
 
-def soil_heap() -> None:
+def fill_heap_with_garbage() -> None:
     """Fill free memory with garbage in the zygote, for all workers that it forks."""
     for elements in _SIZES_ELEMENTS:
         count = max(1, _BYTES_PER_SIZE // (_ITEM_BYTES * elements))
@@ -38,7 +40,7 @@ def soil_heap() -> None:
         del pieces
 
 
-def soil_for(outputs: Sequence[Output], device: torch.device) -> None:
+def fill_for_results(outputs: Sequence[Output], device: torch.device) -> None:
     """Fill free memory with garbage in a worker, in the sizes of its results.
 
     Small sizes only: a larger result gets memory that the zygote filled, or that earlier results were in.
@@ -51,7 +53,7 @@ def soil_for(outputs: Sequence[Output], device: torch.device) -> None:
             del pieces
 
 
-def have_ready(outputs: Sequence[Output], calls: int) -> None:
+def reserve_result_memory(outputs: Sequence[Output], calls: int) -> None:
     """Allocate and free host memory for the results of this many timed calls, and for kept results.
 
     Otherwise the system provides that memory page by page while calls are timed, whenever more results exist than

@@ -20,7 +20,9 @@ _MOST_FURTHER_PASSES, _MOST_FURTHER_BYTES = 32, 16 << 20
 themselves."""
 
 
-def made_apart(passes: Sequence[Passes], backward: Sequence[int], *, other_shapes: bool = True) -> list[Any]:
+def run_forwards_before_backwards(
+    passes: Sequence[Passes], backward: Sequence[int], *, other_shapes: bool = True
+) -> list[Any]:
     """Make all forward passes, then the backward passes in the order ``backward``. Results come in order of the calls.
 
     Further forward passes are made in between, and their results are not used: a kernel that uses a few buffers in turn
@@ -33,7 +35,7 @@ def made_apart(passes: Sequence[Passes], backward: Sequence[int], *, other_shape
     for call in itertools.islice(itertools.cycle((*backward, backward[0])), further):
         passes[call].forward(passes[call])
     for each in passes if other_shapes else ():
-        each.forward_otherwise()
+        each.forward_with_changed_arguments()
     found = {}
     for call in backward:
         try:

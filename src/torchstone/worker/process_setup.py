@@ -43,9 +43,9 @@ def move_caches(scratch: Path, device_type: str) -> None:
     import tempfile
 
     tempfile.tempdir = temporary
-    compiler_warm_up.seed_triton(scratch / "triton")
+    compiler_warm_up.write_triton_cache(scratch / "triton")
     if device_type != "cpu":
-        compiler_warm_up.seed_torch(scratch / "kernels")
+        compiler_warm_up.write_torch_cache(scratch / "kernels")
     sys.dont_write_bytecode = True
 
 

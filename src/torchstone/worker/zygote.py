@@ -43,15 +43,15 @@ def prepare(device_type: str, preload: str, folder: str) -> None:
     """Import modules and fill free memory, once for all forks. ``folder`` is for temporary files."""
     linux_calls.keep_freed_memory()
     _import_all(device_type, preload, folder)
-    from torchstone.worker.dirty_memory import soil_heap  # late, because it imports torch
+    from torchstone.worker.dirty_memory import fill_heap_with_garbage  # late, because it imports torch
 
-    soil_heap()
+    fill_heap_with_garbage()
 
 
 def serve(control: socket.socket, staging: str) -> None:
     """Fork workers for the other end of the socket, until it closes."""
     readable = sandbox.readable_paths()
-    compiler_warm_up.keep_kernels_of_torch()
+    compiler_warm_up.read_torch_kernels()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # helpers and wardens are reaped by the kernel
     linux_calls.adopt_orphans()
     gc.freeze()
@@ -121,7 +121,7 @@ def _start_warden(policy: sandbox.Policy, descriptors: list[int], readable: tupl
     """Enter new namespaces, fork the warden as process 1 of them, and send the judge its pid outside."""
     status = descriptors[3]
     cell = sandbox.Cell(policy)
-    sandbox.separate(cell)
+    sandbox.enter_namespaces(cell)
     warden = os.fork()
     if warden == 0:
         in_child(lambda: _run_warden(cell, descriptors, readable))

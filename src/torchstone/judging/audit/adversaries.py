@@ -39,7 +39,7 @@ LARGE = 1 << 14
 """Cases with more elements than this get one trial: no adversary agrees on so many elements by chance."""
 
 Outputs = list[Any]
-Adversary = Callable[["Scene"], Outputs | None]
+Adversary = Callable[["AdversaryInput"], Outputs | None]
 """Computes the outputs to submit instead of the right ones; None: the adversary does not apply to this call."""
 
 
@@ -70,7 +70,7 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Scene:
+class AdversaryInput:
     """One call, its right outputs, and everything else that an adversary may use."""
 
     reference: Reference
@@ -136,11 +136,11 @@ def _agreeing_names(reference: Reference, seed: int, names_to_try: set[str] | No
     expected = reference.expect(call)
     other = _leaves(reference.expect(draw_call(reference.case, 2 * seed + 1, reference.device)))
     generator = torch.Generator(reference.device).manual_seed(seed)
-    scene = Scene(reference, call, _leaves(expected), other, generator)
+    given = AdversaryInput(reference, call, _leaves(expected), other, generator)
     values = expected.values()
     agreed: set[str] = set()
     compared = 0
-    for name, outputs in _submissions(scene, names_to_try):
+    for name, outputs in _submissions(given, names_to_try):
         compared += 1
         if isinstance(_compared(expected, outputs, values), Agreement):
             agreed.add(name)
@@ -165,17 +165,17 @@ def _compared(expected: Expected, outputs: Outputs, values: dict[Any, ExpectedVa
     return compare(expected, submitted, after, values)
 
 
-def _submissions(scene: Scene, names_to_try: set[str] | None) -> Iterator[tuple[str, Outputs]]:
+def _submissions(given: AdversaryInput, names_to_try: set[str] | None) -> Iterator[tuple[str, Outputs]]:
     """Each adversary for each output alone, with the other outputs right: a kernel must get all of them right."""
-    tensors = [position for position, leaf in enumerate(scene.right) if isinstance(leaf, torch.Tensor)]
-    for name, adversary in _adversaries(scene.call):
-        submitted = adversary(scene)
+    tensors = [position for position, leaf in enumerate(given.right) if isinstance(leaf, torch.Tensor)]
+    for name, adversary in _adversaries(given.call):
+        submitted = adversary(given)
         for position in tensors if submitted is not None else ():
             full_name = name if len(tensors) == 1 else f"{name} in output {position}"
             if submitted is None or (names_to_try is not None and full_name not in names_to_try):
                 continue
             if submitted[position] is not None:
-                mixed = [submitted[i] if i == position else leaf for i, leaf in enumerate(scene.right)]
+                mixed = [submitted[i] if i == position else leaf for i, leaf in enumerate(given.right)]
                 yield full_name, mixed
 
 
@@ -195,17 +195,17 @@ def _adversaries(call: DrawnCall) -> Iterator[tuple[str, Adversary]]:
 
 
 def _for_each_output(change: Callable[[torch.Tensor], torch.Tensor]) -> Adversary:
-    return lambda scene: [change(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in scene.right]
+    return lambda given: [change(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in given.right]
 
 
-def _another_answer(scene: Scene) -> Outputs | None:
+def _another_answer(given: AdversaryInput) -> Outputs | None:
     """The outputs of another call. None for random results: another draw is right too."""
-    random_results = scene.reference.random_results
-    return scene.other if random_results is None or random_results.idle else None
+    random_results = given.reference.random_results
+    return given.other if random_results is None or random_results.draws_nothing else None
 
 
-def _mean(scene: Scene) -> Outputs:
-    return [_mean_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in scene.right]
+def _mean(given: AdversaryInput) -> Outputs:
+    return [_mean_of(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in given.right]
 
 
 def _mean_of(right: torch.Tensor) -> torch.Tensor | None:
@@ -216,16 +216,16 @@ def _mean_of(right: torch.Tensor) -> torch.Tensor | None:
     return None if bool((wide == wide.flatten()[0]).all()) else wide.mean().to(right.dtype).expand_as(right)
 
 
-def _skipped_tail(scene: Scene) -> Outputs:
+def _skipped_tail(given: AdversaryInput) -> Outputs:
     """Outputs whose last sixteenth is never written: it holds random bytes, or what the argument held before."""
     leaves: Outputs = []
-    returned = scene.reference.contract.returned_arguments
-    for position, leaf in enumerate(scene.right):
+    returned = given.reference.contract.returned_arguments
+    for position, leaf in enumerate(given.right):
         if not isinstance(leaf, torch.Tensor):
             leaves.append(None)
             continue
         argument = returned[position] if position < len(returned) else None
-        stale = scene.call.tensors[argument].view if argument is not None else _garbage(leaf, scene.generator)
+        stale = given.call.tensors[argument].view if argument is not None else _garbage(leaf, given.generator)
         cut = leaf.numel() - max(1, leaf.numel() // 16)
         parts = leaf.reshape(-1)[:cut], stale.reshape(-1)[cut:]  # no `where`: a device lacks it for some dtypes
         leaves.append(torch.cat(parts).reshape(leaf.shape))
@@ -248,47 +248,47 @@ def _copy_of(position: int) -> Adversary:
         copy = source.reshape(leaf.shape)
         return None if copy.dtype.is_complex and not leaf.dtype.is_complex else copy.to(leaf.dtype)
 
-    def adversary(scene: Scene) -> Outputs | None:
-        if any(item.alias_info is not None and not item.alias_info.is_write for item in _declared(scene).returns):
+    def adversary(given: AdversaryInput) -> Outputs | None:
+        if any(item.alias_info is not None and not item.alias_info.is_write for item in _declared(given).returns):
             return None  # A view operator: its result is a view of its argument.
-        return [copied(leaf, scene.call.tensors[position].view) for leaf in scene.right]
+        return [copied(leaf, given.call.tensors[position].view) for leaf in given.right]
 
     return adversary
 
 
-def _declared(scene: Scene) -> Any:
-    return operators.resolve(scene.reference.case.operator)._schema
+def _declared(given: AdversaryInput) -> Any:
+    return operators.resolve(given.reference.case.operator)._schema
 
 
 def _without_end(position: int, dimension: int) -> Adversary:
     """Adversary: the last quarter of an argument's dimension is 0, for outputs that depend on the argument."""
 
-    def adversary(scene: Scene) -> Outputs | None:
-        tensors = [tensor.view for tensor in scene.call.tensors]
-        if not scene.adds_up or not is_continuous(tensors[position].dtype):
+    def adversary(given: AdversaryInput) -> Outputs | None:
+        tensors = [tensor.view for tensor in given.call.tensors]
+        if not given.adds_up or not is_continuous(tensors[position].dtype):
             return None
         size = tensors[position].shape[dimension]
         tensors[position] = tensors[position].clone()
         tensors[position].narrow(dimension, size - max(1, size // 4), max(1, size // 4)).zero_()
-        without_end = _native(scene, tensors)
+        without_end = _native(given, tensors)
         tensors[position].zero_()
-        without = _native(scene, tensors)
+        without = _native(given, tensors)
         if without_end is None or without is None:
             return None
-        depends = [not _equal(one, right) for one, right in zip(without, scene.right, strict=True)]
+        depends = [not _equal(one, right) for one, right in zip(without, given.right, strict=True)]
         return [leaf if matters else None for leaf, matters in zip(without_end, depends, strict=True)]
 
     return adversary
 
 
-def _lower_precision(scene: Scene) -> Outputs | None:
+def _lower_precision(given: AdversaryInput) -> Outputs | None:
     """The operator with float32 inputs rounded to 11 bits, if it adds up. None where torch itself rounds them."""
-    tensors = [tensor.view for tensor in scene.call.tensors]
-    if scene.traits.base == "convolution" and tensors[0].is_cuda and torch.backends.cudnn.allow_tf32:
+    tensors = [tensor.view for tensor in given.call.tensors]
+    if given.traits.base == "convolution" and tensors[0].is_cuda and torch.backends.cudnn.allow_tf32:
         return None
-    if not scene.adds_up or all(t.dtype != torch.float32 for t in tensors):
+    if not given.adds_up or all(t.dtype != torch.float32 for t in tensors):
         return None
-    leaves = _native(scene, [to_tf32(t) if t.dtype == torch.float32 else t for t in tensors])
+    leaves = _native(given, [to_tf32(t) if t.dtype == torch.float32 else t for t in tensors])
     return None if leaves is None else [leaf if _is_float(leaf) else None for leaf in leaves]
 
 
@@ -306,10 +306,10 @@ def to_tf32(values: torch.Tensor) -> torch.Tensor:
     return ((bits + 0x1000) >> 13 << 13).view(torch.float32)
 
 
-def _native(scene: Scene, tensors: Sequence[torch.Tensor]) -> Outputs | None:
+def _native(given: AdversaryInput, tensors: Sequence[torch.Tensor]) -> Outputs | None:
     """The outputs of torch's own operator on other inputs; None if it refuses them."""
-    case = scene.reference.case
-    args, kwargs = operators.build_arguments(case, [tensor.clone() for tensor in tensors], scene.reference.device)
+    case = given.reference.case
+    args, kwargs = operators.build_arguments(case, [tensor.clone() for tensor in tensors], given.reference.device)
     try:
         with torch.no_grad():
             return operators.flatten_outputs(operators.resolve(case.operator)(*args, **kwargs))

@@ -14,7 +14,7 @@ from torchstone.calls.reference_calls import OPERATOR_ERRORS, first_line
 from torchstone.errors import InfrastructureError
 from torchstone.judging.audit.adversaries import Audit, audit
 
-Watch = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called after each case with the number of finished cases and the number of all cases."""
 _KEPT_BYTES = 1 << 30
 """Device memory that torch's allocator may keep between cases, per process."""
@@ -22,7 +22,9 @@ _OUT_OF_MEMORY_TEXTS = ("out of memory", "ALLOC_FAILED")
 """Parts of the messages by which torch and cuBLAS report a lack of memory."""
 
 
-def audit_in_processes(cases: Sequence[schema.Case], device: torch.device, processes: int, watch: Watch) -> Audit:
+def audit_in_processes(
+    cases: Sequence[schema.Case], device: torch.device, processes: int, watch: ProgressCallback
+) -> Audit:
     """Audit the cases as :func:`audit` does, in ``processes`` processes.
 
     Cases that lacked memory while others ran are audited again, one by one.
@@ -38,7 +40,7 @@ def audit_in_processes(cases: Sequence[schema.Case], device: torch.device, proce
     return _merged(parts)
 
 
-def _in_this_process(cases: Sequence[schema.Case], device: torch.device, watch: Watch) -> list[Audit]:
+def _in_this_process(cases: Sequence[schema.Case], device: torch.device, watch: ProgressCallback) -> list[Audit]:
     parts = []
     for done, case in enumerate(cases, start=1):
         parts.append(_audited(case, str(device)))
@@ -47,7 +49,7 @@ def _in_this_process(cases: Sequence[schema.Case], device: torch.device, watch: 
 
 
 def _in_several_processes(
-    cases: Sequence[schema.Case], device: torch.device, processes: int, watch: Watch
+    cases: Sequence[schema.Case], device: torch.device, processes: int, watch: ProgressCallback
 ) -> list[Audit]:
     parts: dict[int, Audit] = {}
     context = multiprocessing.get_context("spawn")  # CUDA, if initialized here, does not work after a fork

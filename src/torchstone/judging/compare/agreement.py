@@ -27,18 +27,26 @@ import torch
 
 from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.compare import ties
-from torchstone.judging.compare.continuity import as_far_as_smooth, may_jump
+from torchstone.judging.compare.continuity import may_be_discontinuous, with_reference_at_jumps
 from torchstone.judging.compare.reference_trust import (
-    as_far_as_promised,
     excuses_numbers,
-    is_left_open,
-    stands_by,
-    where_it_stands,
+    plan_accepts_any_result,
+    reference_is_consistent,
+    with_reference_where_excused,
+    with_reference_where_inconsistent,
 )
 from torchstone.judging.compare.screening import screened
-from torchstone.judging.compare.structure import metadata_misfit
+from torchstone.judging.compare.structure import metadata_mismatch
 from torchstone.judging.compare.untouched_arguments import Change, kept
-from torchstone.judging.compare.values import TALLIED, Subject, closer_look, statistics_of, subjects_of, tally, together
+from torchstone.judging.compare.values import (
+    TALLIED,
+    Subject,
+    closer_look,
+    judge_errors_together,
+    statistics_of,
+    subjects_of,
+    tally,
+)
 from torchstone.judging.comparison_result import UNKNOWN, Agreement, Mismatch, Reason, worst_of
 from torchstone.judging.copy_operators import LostSigns, signs_to_keep
 from torchstone.judging.plans import When, plan_of
@@ -79,9 +87,9 @@ def _compared(
     values: Callable[[], dict[ResultPosition, ExpectedValues]],
 ) -> Agreement | Mismatch:
     """Compare one call in full. ``values`` is called only if results are judged by value."""
-    misfit = metadata_misfit(expected.outputs, outputs)
-    if misfit is not None:
-        return misfit
+    mismatch = metadata_mismatch(expected.outputs, outputs)
+    if mismatch is not None:
+        return mismatch
     random = _random_mismatch(expected, outputs, inputs_after)
     if isinstance(random, Mismatch):
         return random
@@ -99,7 +107,7 @@ def _compared(
         if beyond and _is_right_among_ties(expected, subject, outputs):
             continue
         found = statistics_of(*statistics) if beyond == 0 else closer_look(subject)
-        found = together(subject, found, rms, bias) if isinstance(found, ErrorStatistics) else found
+        found = judge_errors_together(subject, found, rms, bias) if isinstance(found, ErrorStatistics) else found
         if isinstance(found, Mismatch):
             return found
         errors = worst_of(errors, found)
@@ -122,8 +130,8 @@ def compare_many(
         _check_whether_it_draws(expected[call])
         found = compare(expected[call], outputs[call], inputs_after[call])
         got: Sequence[Any] | None = outputs[call]
-        if isinstance(found, Mismatch) and may_jump(expected[call]):
-            got = as_far_as_smooth(expected[call], outputs[call])
+        if isinstance(found, Mismatch) and may_be_discontinuous(expected[call]):
+            got = with_reference_at_jumps(expected[call], outputs[call])
             found = found if got is None else compare(expected[call], got, inputs_after[call])
         if isinstance(found, Mismatch) and expected[call].call.planted and not _has_random_plan(expected[call]):
             found = Agreement(UNKNOWN) if got is None else _reconsidered(found, expected[call], got, inputs_after[call])
@@ -137,20 +145,20 @@ def _reconsidered(
     found: Mismatch, expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> Agreement | Mismatch:
     """Compare a mismatch on planted values again, without elements where torch disagrees with itself or is excused."""
-    if is_left_open(expected):
+    if plan_accepts_any_result(expected):
         return Agreement(UNKNOWN)
-    if not stands_by(expected):
-        stood_by = where_it_stands(expected, outputs, inputs_after)
-        if stood_by is None:
+    if not reference_is_consistent(expected):
+        consistent = with_reference_where_inconsistent(expected, outputs, inputs_after)
+        if consistent is None:
             return Agreement(UNKNOWN)
-        outputs, inputs_after = stood_by
+        outputs, inputs_after = consistent
         again = compare(expected, outputs, inputs_after)
         if isinstance(again, Agreement):
             return again
         found = again
     if found.reason not in ("nonfinite", "mutation") and not excuses_numbers(expected):
         return found
-    return compare(expected, *as_far_as_promised(expected, outputs, inputs_after))
+    return compare(expected, *with_reference_where_excused(expected, outputs, inputs_after))
 
 
 def _calls_to_compare(
@@ -193,8 +201,8 @@ def _check_whether_it_draws(expected: Expected) -> None:
     difference would widen the bound.
     """
     random_results = expected.batch.reference.random_results
-    if random_results is not None and random_results.idle:
-        random_results.check_idle_again(expected.call)
+    if random_results is not None and random_results.draws_nothing:
+        random_results.check_draws_nothing_again(expected.call)
 
 
 def _has_random_plan(expected: Expected) -> bool:
@@ -208,10 +216,10 @@ def _random_mismatch(
 ) -> Mismatch | bool:
     """Judge random results. Return a mismatch; True if they are right; False if no random numbers are drawn."""
     random_results, tensors = expected.batch.reference.random_results, expected.batch.evaluation.tensors
-    if random_results is None or random_results.idle:
+    if random_results is None or random_results.draws_nothing:
         return False
     if _has_random_plan(expected):
-        text = random_results.attention_dropout_misfit(expected.call, outputs)
+        text = random_results.attention_dropout_mismatch_text(expected.call, outputs)
         return True if text is None else Mismatch("values", f"output 0: {text}", wrong=WrongResult(text=text))
     in_full = random_results.next_call_in_full() or expected.with_bounds
     elements = max((tensor[0].numel() for tensor in tensors.values()), default=0)
@@ -222,7 +230,7 @@ def _random_mismatch(
         draws = random_results.with_further_draws(expected.call, one) if random_results.examines_dependence() else one
     if draws is None:
         return False
-    found = random_results.misfit(expected.call, draws, outputs, inputs_after, in_full)
+    found = random_results.mismatch_text(expected.call, draws, outputs, inputs_after, in_full)
     if found is None:
         return True
     place, text = found

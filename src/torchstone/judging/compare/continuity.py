@@ -51,14 +51,14 @@ _SALT = 0x51DE
 """Makes the steps independent of the values that are drawn with the same seed."""
 
 
-def may_jump(expected: Expected) -> bool:
+def may_be_discontinuous(expected: Expected) -> bool:
     """Whether results of this call may jump: gradients, and planted calls with complex arguments."""
     call = expected.call
     is_complex = any(tensor.view.is_complex() for tensor in call.tensors)
     return schema.is_gradient(call.case.operator) or (bool(call.planted) and is_complex)
 
 
-def as_far_as_smooth(expected: Expected, outputs: Sequence[Any]) -> list[Any] | None:
+def with_reference_at_jumps(expected: Expected, outputs: Sequence[Any]) -> list[Any] | None:
     """A candidate's outputs, with torch's own in elements that may jump. None: torch has no float64 results."""
     try:
         exact = exact_results(expected.batch.reference.evaluator, expected.call)
@@ -141,7 +141,7 @@ def _nearby_results(expected: Expected, share: float) -> list[Tensors]:
         steps = {i: share * _step(call.tensors[i], views[i], generator) for i, moves in enumerate(moving) if moves}
         for sign in (1.0, -1.0):
             moved = [_moved(view, sign * steps[i]) if i in steps else view.clone() for i, view in enumerate(views)]
-            found.append(evaluator.wide(wide, moved))
+            found.append(evaluator.float64_call(wide, moved))
     return found
 
 

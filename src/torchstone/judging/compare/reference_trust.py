@@ -28,18 +28,18 @@ _SHARE_FOR_REFERENCE = 0.25
 """Share of the bound of planted calls, which is wide, by which torch's own result may be off."""
 
 
-def stands_by(expected: Expected) -> bool:
+def reference_is_consistent(expected: Expected) -> bool:
     """Whether torch's own result of a call equals its float64 result and the result of its decomposition."""
     return _float64_agrees(expected) and _decomposition_agrees(expected)
 
 
-def is_left_open(expected: Expected) -> bool:
+def plan_accepts_any_result(expected: Expected) -> bool:
     """Whether the call's plan accepts any result of this call."""
     plan = plan_of(expected.call)
-    return plan is not None and plan.leaves_open(expected.call, expected.native)
+    return plan is not None and plan.accepts_any_result(expected.call, expected.native)
 
 
-def where_it_stands(
+def with_reference_where_inconsistent(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> tuple[list[Any], list[torch.Tensor]] | None:
     """A candidate's results, with torch's own in the elements where torch disagrees with itself. None: not possible.
@@ -89,7 +89,7 @@ def _right_by_decomposition(expected: Expected) -> Tensors:
     }
 
 
-def has_shapes_of_parts(expected: Expected) -> bool:
+def decomposition_has_same_shapes(expected: Expected) -> bool:
     """Whether torch's decomposition of the operator gives results of the same shapes; True if there is none."""
     outputs = _decomposed(expected)
     return all(
@@ -162,7 +162,7 @@ def _or_all_if_tied(
     return torch.ones_like(right) if as_good else right
 
 
-def as_far_as_promised(
+def with_reference_where_excused(
     expected: Expected, outputs: Sequence[Any], inputs_after: Sequence[torch.Tensor]
 ) -> tuple[list[Any], list[torch.Tensor]]:
     """A candidate's results, with torch's own in the elements that are excused, so that they count as equal."""

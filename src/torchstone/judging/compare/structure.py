@@ -19,7 +19,7 @@ from torchstone.schema import WrongResult
 
 
 def metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
-    """Whether :func:`metadata_misfit` finds nothing. Faster, for many calls."""
+    """Whether :func:`metadata_mismatch` finds nothing. Faster, for many calls."""
     leaves = expected.batch.evaluation.results[expected.index]
     if len(leaves) != len(outputs):
         return not leaves
@@ -35,7 +35,7 @@ def metadata_fits(expected: Expected, outputs: Sequence[Any]) -> bool:
     )
 
 
-def metadata_misfit(wanted: Sequence[ExpectedOutput], outputs: Sequence[Any]) -> Mismatch | None:
+def metadata_mismatch(wanted: Sequence[ExpectedOutput], outputs: Sequence[Any]) -> Mismatch | None:
     """The first mismatch, in the order structure, dtype, shape, plain value; None if there is none.
 
     Any output is accepted if the operator declares no return.
@@ -45,8 +45,8 @@ def metadata_misfit(wanted: Sequence[ExpectedOutput], outputs: Sequence[Any]) ->
     if len(outputs) != len(wanted):
         text = f"returned {counted(len(outputs), 'output')}, expected {len(wanted)}"
         return Mismatch("structure", text, wrong=WrongResult(text=text))
-    misfits = [_output_mismatch(want, got) for want, got in zip(wanted, outputs, strict=True)]
-    found = [(position, misfit) for position, misfit in enumerate(misfits) if misfit is not None]
+    mismatches = [_output_mismatch(want, got) for want, got in zip(wanted, outputs, strict=True)]
+    found = [(position, mismatch) for position, mismatch in enumerate(mismatches) if mismatch is not None]
     if not found:
         return None
     order = ("structure", "dtype", "shape", "values")

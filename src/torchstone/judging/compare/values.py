@@ -85,7 +85,9 @@ def _rms_and_bias(subject: Subject) -> torch.Tensor:
     return bounds.rms_and_bias(total) / torch.stack([spread.rms, spread.bias])
 
 
-def together(subject: Subject, found: ErrorStatistics, rms: float, bias: float) -> ErrorStatistics | Mismatch:
+def judge_errors_together(
+    subject: Subject, found: ErrorStatistics, rms: float, bias: float
+) -> ErrorStatistics | Mismatch:
     """Judge all errors of a result together, after every element was found within its bound.
 
     ``rms``, ``bias``: root mean square and bias of the errors, divided by their limits.

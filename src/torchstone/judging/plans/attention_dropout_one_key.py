@@ -3,7 +3,7 @@
 Attention adds up the values of the keys that dropout keeps. Such a sum is judged as a distribution, and its noise
 hides an error of one percent, or a key that should be masked. If only one key has non-zero values, each element of the
 result is either 0 or one number. Draws of the reference show that number. Where all draws are 0, the key is masked.
-:func:`misfit` compares a result with such draws.
+:func:`dropout_mismatch_text` compares a result with such draws.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OneKey(Plan):
         place = _value_position(facts.case)
         return place is not None and 0.0 < _dropout_probability(facts.case) < 1.0 and not overlaps(facts.recipes[place])
 
-    def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
+    def allowed_in_timed_blocks(self, facts: CaseFacts, on_host: bool) -> bool:
         return False
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
@@ -57,7 +57,7 @@ class OneKey(Plan):
         view.mul_(seen.unsqueeze(-1).to(view.dtype).to(view.device))
 
 
-def misfit(drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+def dropout_mismatch_text(drawn: torch.Tensor, got: torch.Tensor) -> str | None:
     """A message about elements that are neither 0 nor the reference's number; None if there are too few of them.
 
     ``drawn``: :data:`DRAWS` results of the reference, stacked.

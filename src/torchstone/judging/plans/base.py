@@ -116,7 +116,7 @@ class Plan:
         """Whether :meth:`excuses` may excuse a finite result where torch's own is finite."""
         return False
 
-    def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
+    def accepts_any_result(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
         """Whether no difference in this call counts against a candidate."""
         return False
 
@@ -124,7 +124,7 @@ class Plan:
         """Which calls get the plan."""
         return self.policy.when
 
-    def survives(self, facts: CaseFacts) -> bool:
+    def is_safe_on_gpu(self, facts: CaseFacts) -> bool:
         """Whether the plan is safe on a GPU, where an index out of range may end the process."""
         return True
 
@@ -132,11 +132,11 @@ class Plan:
         """Whether the CPU must accept the call before a GPU gets it. ``on_host``: it runs on the CPU anyway."""
         return self.policy.may_be_refused and not on_host
 
-    def same_as(self, call: DrawnCall) -> list[torch.Tensor] | None:
+    def equivalent_storages(self, call: DrawnCall) -> list[torch.Tensor] | None:
         """Storages with which torch must give the same results as with the planted ones; None: no such check."""
         return None
 
-    def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
+    def allowed_in_timed_blocks(self, facts: CaseFacts, on_host: bool) -> bool:
         """Whether checked blocks that look like timed ones may get the plan: there the CPU does not try calls first."""
         return on_host or not self.policy.may_be_refused
 

@@ -12,7 +12,7 @@ from torchstone.calls.dispatched_operators import dispatched_operators
 from torchstone.calls.random_arguments import DrawnCall
 
 
-def says_which_of_equals(call: DrawnCall) -> bool:
+def promises_first_of_ties(call: DrawnCall) -> bool:
     """Whether torch promises that this model's call returns the first of equal values. Runs the model."""
     host = model_operators.host_of(call.case)
     if host is None:

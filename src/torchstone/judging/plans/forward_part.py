@@ -12,14 +12,14 @@ import msgspec
 
 from torchstone import operators, schema
 from torchstone.calls.random_arguments import DrawnCall
-from torchstone.gradient_operators import ASKING
+from torchstone.gradient_operators import REQUESTED_GRADIENTS
 
 
 def forward_case(case: schema.Case) -> schema.Case:
     """The case of the forward operator, with the arguments that it has in the gradient's case."""
     if not schema.is_gradient(case.operator):
         return case
-    kwargs = {name: argument for name, argument in case.kwargs.items() if name != ASKING}
+    kwargs = {name: argument for name, argument in case.kwargs.items() if name != REQUESTED_GRADIENTS}
     operator = schema.forward_operator(case.operator)
     return msgspec.structs.replace(case, operator=operator, args=case.args[1:], kwargs=kwargs)
 

@@ -43,7 +43,7 @@ class LargeIntegers(Plan):
     def applies(self, facts: CaseFacts) -> bool:
         return not facts.traits.steps_by_value and bool(_integer_positions(facts.case))
 
-    def survives(self, facts: CaseFacts) -> bool:
+    def is_safe_on_gpu(self, facts: CaseFacts) -> bool:
         return not operators.traits(facts.whole_case.operator).has_index_arguments
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:

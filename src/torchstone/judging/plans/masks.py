@@ -35,7 +35,7 @@ class MaskedScores(Plan):
     def applies(self, facts: CaseFacts) -> bool:
         return facts.has_unbounded and (facts.traits.is_masked_in_use or has_classes(facts.case))
 
-    def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
+    def accepts_any_result(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
         """Any result is accepted if a masked class is the target, which makes the whole loss infinite or NaN."""
         finite = all(bool(torch.isfinite(each).all()) for each in native.values())
         return not finite and has_classes(call.case) and not is_pointwise(call.case)

@@ -45,7 +45,7 @@ _RANGES = {
 """Operators that exist for their precision, by base name."""
 
 
-def is_for_its_digits(operator: str) -> bool:
+def exists_for_precision(operator: str) -> bool:
     """Whether an operator exists for its precision where the plain formula loses every digit."""
     return _name(operator) in _RANGES
 

@@ -54,13 +54,13 @@ class AtRangeEnds(Plan):
             return False
         return facts.traits.for_positive or not (_has_any_integers(facts) or facts.traits.pointwise)
 
-    def survives(self, facts: CaseFacts) -> bool:
+    def is_safe_on_gpu(self, facts: CaseFacts) -> bool:
         return is_pointwise(facts.whole_case)
 
-    def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
-        return self.survives(facts) and super().among_timed(facts, on_host)
+    def allowed_in_timed_blocks(self, facts: CaseFacts, on_host: bool) -> bool:
+        return self.is_safe_on_gpu(facts) and super().allowed_in_timed_blocks(facts, on_host)
 
-    def leaves_open(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
+    def accepts_any_result(self, call: DrawnCall, native: Mapping[ResultPosition, torch.Tensor]) -> bool:
         """Any result is accepted if elements depend on one another and torch gives NaN or infinity somewhere."""
         return not is_pointwise(call.case) and not all(bool(torch.isfinite(each).all()) for each in native.values())
 

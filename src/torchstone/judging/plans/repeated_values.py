@@ -22,7 +22,7 @@ from torchstone import operators, schema
 from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.case_facts import FLOATS, INTEGERS, CaseFacts
-from torchstone.judging.plans.first_of_ties import says_which_of_equals
+from torchstone.judging.plans.first_of_ties import promises_first_of_ties
 from torchstone.judging.plans.plan_randomness import PlanRng, elements, places_in
 
 _LEVEL_COUNTS = (3, 4, 5, 16)
@@ -50,7 +50,7 @@ class RepeatedValues(Plan):
 
     def applies(self, facts: CaseFacts) -> bool:
         if facts.model:
-            return facts.like is not None and _may_repeat(facts.case) and says_which_of_equals(facts.like.call)
+            return facts.like is not None and _may_repeat(facts.case) and promises_first_of_ties(facts.like.call)
         return not facts.traits.factorizes and _may_repeat(facts.case)
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:

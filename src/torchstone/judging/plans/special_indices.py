@@ -33,13 +33,13 @@ class NegativeIndices(Plan):
     def applies(self, facts: CaseFacts) -> bool:
         return any(map(may_be_index, facts.filled))
 
-    def survives(self, facts: CaseFacts) -> bool:
+    def is_safe_on_gpu(self, facts: CaseFacts) -> bool:
         return facts.traits.counts_back
 
     def needs_trial(self, call: DrawnCall, on_host: bool) -> bool:
         return not operators.traits(call.case.operator).counts_back
 
-    def same_as(self, call: DrawnCall) -> list[torch.Tensor]:
+    def equivalent_storages(self, call: DrawnCall) -> list[torch.Tensor]:
         """Storages with the non-negative indices that the negative ones stand for."""
         storages = [tensor.storage.clone() for tensor in call.tensors]
         for tensor, storage in zip(call.tensors, storages, strict=True):
@@ -48,7 +48,7 @@ class NegativeIndices(Plan):
                 storage.copy_(torch.where(storage < 0, storage + tensor.recipe.fill.high, storage))
         return storages
 
-    def among_timed(self, facts: CaseFacts, on_host: bool) -> bool:
+    def allowed_in_timed_blocks(self, facts: CaseFacts, on_host: bool) -> bool:
         return on_host or facts.traits.counts_back
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:

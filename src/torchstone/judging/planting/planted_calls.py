@@ -50,8 +50,8 @@ def planted_calls(usual: Expected, seed: int, *, non_finite: bool = False) -> li
     pointwise.
     """
     planting = Planting(usual.batch.reference, usual, seed, non_finite=non_finite)
-    usual.batch.reference.foresee(planting.calls)
-    return planting.answered()
+    usual.batch.reference.precompute(planting.calls)
+    return planting.expected_results()
 
 
 class Planting:
@@ -80,16 +80,18 @@ class Planting:
         """The calls that torch has to evaluate."""
         return [*self._planted, *(call for tiny in self._tiny for call in tiny.calls)]
 
-    def answered(self) -> list[Expected]:
+    def expected_results(self) -> list[Expected]:
         """The calls that torch accepts, with their expected results."""
-        return _answered(self._reference, self._planted) + [each for tiny in self._tiny for each in tiny.answered()]
+        return _expected_results(self._reference, self._planted) + [
+            each for tiny in self._tiny for each in tiny.expected_results()
+        ]
 
 
 def _chosen(reference: Reference, like: Expected, seed: int, non_finite: bool) -> list[Plan]:
     if reference.undefined:
         return []
     facts = facts_of(reference.case, like)
-    plans = [plan for plan in PLANS.applying(facts) if reference.runs_on_host or plan.survives(facts)]
+    plans = [plan for plan in PLANS.applying(facts) if reference.runs_on_host or plan.is_safe_on_gpu(facts)]
     chosen = schedule(facts, plans, seed, BUDGETS[reference.effort]) + (PLANS.on_request(facts) if non_finite else [])
     for_random = PLANS.for_random_results(facts)
     if (chosen or for_random) and reference.random_results is not None and not draws_nothing(like):
@@ -105,7 +107,7 @@ def plans_among_timed(usual: Expected, seed: int) -> list[Plan]:
     facts = facts_of(usual.call.case, usual)
     taken = [plan_of(expected.call) for expected in planted_calls(usual, seed)]
     on_host = usual.batch.reference.runs_on_host
-    return [plan for plan in taken if plan is not None and plan.among_timed(facts, on_host)]
+    return [plan for plan in taken if plan is not None and plan.allowed_in_timed_blocks(facts, on_host)]
 
 
 def plant_some(calls: Sequence[DrawnCall], plans: Sequence[Plan]) -> list[DrawnCall]:
@@ -120,13 +122,13 @@ def plant_some(calls: Sequence[DrawnCall], plans: Sequence[Plan]) -> list[DrawnC
     return found
 
 
-def _answered(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected]:
+def _expected_results(reference: Reference, calls: Sequence[DrawnCall]) -> list[Expected]:
     """The expected results of these calls, without the calls that torch refuses."""
     try:
         found = reference.expect_many(calls)
         return [replace(each, with_bounds=_is_compared_in_full(each.call)) for each in found]
     except ReferenceFailure:
-        return [found for call in calls for found in _answered(reference, [call])] if len(calls) > 1 else []
+        return [found for call in calls for found in _expected_results(reference, [call])] if len(calls) > 1 else []
 
 
 def _is_compared_in_full(call: DrawnCall) -> bool:
@@ -158,7 +160,7 @@ def _passes_trial(reference: Reference, plan: Plan, call: DrawnCall) -> bool:
         return True
     if _elements(call.case) > _MOST_TRIAL_ELEMENTS:
         return False
-    evaluator, other = Evaluator(call.case, _HOST), plan.same_as(call)
+    evaluator, other = Evaluator(call.case, _HOST), plan.equivalent_storages(call)
     try:
         found = evaluator.native_on(_on_host([tensor.storage for tensor in call.tensors]), 1)
         required = found if other is None else evaluator.native_on(_on_host(other), 1)

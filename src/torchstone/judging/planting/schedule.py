@@ -15,9 +15,9 @@ from torchstone.judging.plans.base import Plan, When
 from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.variant_tag import HIDDEN
 
-_FEW_ELEMENTS = 1 << 14
+_SMALL_CASE_ELEMENTS = 1 << 14
 """Most elements in a call's tensors of a small stated case."""
-_OF_SEVERAL_BLOCKS = 1 << 10
+_LARGE_VARIANT_ELEMENTS = 1 << 10
 """Least elements of a large variant: its last elements lie after the last whole block of a kernel."""
 _MOST_CACHED_CHOICES = 256
 """Most choices of plans in the cache: more than one job makes."""
@@ -60,7 +60,7 @@ def _share(facts: CaseFacts, plans: Sequence[Plan], random_: random.Random, budg
 
 
 def _share_of_variant(facts: CaseFacts, random_: random.Random, budget: CheckBudget) -> _Share:
-    if facts.elements >= _OF_SEVERAL_BLOCKS:
+    if facts.elements >= _LARGE_VARIANT_ELEMENTS:
         return _Share(frozenset({When.EVERY_VARIANT, When.FIRST}), frozenset(), budget.plans_of_large_variant)
     return _Share(frozenset({When.EVERY_VARIANT}), frozenset(), random_.choice(budget.plans_of_variant))
 
@@ -74,7 +74,7 @@ def _chosen(share: _Share, facts: CaseFacts, plans: Sequence[Plan], seed: int) -
 
 
 def _is_small(facts: CaseFacts) -> bool:
-    return facts.elements <= _FEW_ELEMENTS
+    return facts.elements <= _SMALL_CASE_ELEMENTS
 
 
 def _is_variant(facts: CaseFacts) -> bool:

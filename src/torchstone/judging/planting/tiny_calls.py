@@ -40,12 +40,12 @@ class TinyCall:
         exponent = _exponent(reference.case, random.Random(seed))
         case = _scaled(reference.case, -exponent)
         self._reference = Reference(case, reference.evaluator.device, reference.device, reference)
-        self._reference.evaluator.foreseen = reference.evaluator.foreseen  # the operator is the same
+        self._reference.evaluator.precomputed = reference.evaluator.precomputed  # the operator is the same
         tiny = draw_call(case, seed, reference.device)
         self.calls = [] if case == reference.case else [tiny, _on_usual_scale(tiny, exponent)]
         """The tiny call, and a call with the same values times 2**k. Empty if no argument can be scaled."""
 
-    def answered(self) -> list[Expected]:
+    def expected_results(self) -> list[Expected]:
         """The tiny call with its expected result, if torch's results scale; else nothing."""
         if not self.calls:
             return []

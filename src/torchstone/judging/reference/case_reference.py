@@ -98,7 +98,7 @@ class Reference:
     @property
     def screens(self) -> bool:
         """Whether results can be screened against torch's own: neither undefined nor random."""
-        return not self.undefined and (self.random_results is None or bool(self.random_results.idle))
+        return not self.undefined and (self.random_results is None or bool(self.random_results.draws_nothing))
 
     @property
     def contract(self) -> operators.Contract:
@@ -133,10 +133,10 @@ class Reference:
         batches = [batch for group in groups for batch in self._batches(group)]
         return [Expected(batch, index, with_bounds) for batch in batches for index in range(len(batch.calls))]
 
-    def foresee(self, calls: Sequence[DrawnCall]) -> None:
+    def precompute(self, calls: Sequence[DrawnCall]) -> None:
         """Evaluate these calls together in advance. Does nothing for random operators, or if they are too large."""
         if self.random_results is None and 0 < len(calls) <= self._calls_together:
-            self._evaluator.foresee(calls)
+            self._evaluator.precompute(calls)
 
     @property
     def _calls_together(self) -> int:

@@ -28,7 +28,7 @@ from torchstone.calls.reference_calls import (
 )
 from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.plans.forward_part import cotangents
-from torchstone.judging.plans.one_magnitude import is_for_its_digits
+from torchstone.judging.plans.one_magnitude import exists_for_precision
 
 STEP = 2.0**-24
 """Relative step of the differences: far above float64's noise, far below where curvature shows."""
@@ -79,7 +79,7 @@ def exact_results(evaluator: Evaluator, call: DrawnCall) -> Tensors:
 
 def _exact(evaluator: Evaluator, wide: Sequence[torch.Tensor]) -> Tensors:
     private = [s.clone() if evaluator.is_written(i) else s for i, s in enumerate(wide)]
-    return evaluator.wide(private, _views(evaluator, private))
+    return evaluator.float64_call(private, _views(evaluator, private))
 
 
 def probe(evaluator: Evaluator, call: DrawnCall, *, closely: bool = False) -> dict[ResultPosition, Float64Probe]:
@@ -114,7 +114,7 @@ def allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact
     0. Functions that exist for their precision (``log1p``) are left out.
     """
     pointwise = operators.traits(evaluator.case.operator).pointwise
-    if not pointwise or len(wide) != 1 or is_for_its_digits(evaluator.case.operator):
+    if not pointwise or len(wide) != 1 or exists_for_precision(evaluator.case.operator):
         return
     values = _views(evaluator, wide)[0]
     for place, slope in slopes.items():
@@ -183,7 +183,7 @@ def _add_slopes(
     closely: bool,
 ) -> None:
     pairs = pairs_for(sum(t.numel() for t in [*wide, *exact.values()]), closely=closely)
-    steps = list(steps_apart(evaluator, _moved_both_ways(evaluator, call, wide, pairs, STEP), evaluator.wide))
+    steps = list(steps_apart(evaluator, _moved_both_ways(evaluator, call, wide, pairs, STEP), evaluator.float64_call))
     for place, tensor in exact.items():
         sides = both_sides(steps, place, tensor)
         if sides is not None:
@@ -201,7 +201,7 @@ def _add_slopes_in_turn(evaluator: Evaluator, call: DrawnCall, exact: Tensors, s
         _results(
             evaluator,
             [_moved_one_way(evaluator, i, t.storage, directions[i], ahead=ahead) for i, t in enumerate(call.tensors)],
-            evaluator.wide,
+            evaluator.float64_call,
         )
         for ahead in (True, False)
     ]
@@ -273,10 +273,10 @@ def _results_of_moved_scalars(evaluator: Evaluator, seed: int, step: float) -> T
             return argument
         return schema.Scalar(argument.value * (1.0 + random_.choice((step, -step))))
 
-    case = evaluator.case
+    case, device = evaluator.case, evaluator.arithmetic_device
     args = tuple(moved(name, argument) for name, argument in zip(declared, case.args, strict=False))
     kwargs = {name: moved(name, argument) for name, argument in case.kwargs.items()}
-    return Evaluator(msgspec.structs.replace(case, args=args, kwargs=kwargs), evaluator.arithmetic_device).wide([], [])
+    return Evaluator(msgspec.structs.replace(case, args=args, kwargs=kwargs), device).float64_call([], [])
 
 
 def pairs_for(elements: int, *, closely: bool) -> int:

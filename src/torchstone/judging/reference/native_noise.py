@@ -55,7 +55,7 @@ def roughness(
     step = math.sqrt(max(_roundoff(dtype) for dtype in [*inputs, *(t.dtype for t in native.values())]))
     wide = widened(call)
     rows = moved_natively(evaluator, call, wide, pairs_for(elements, closely=closely), step)
-    steps = list(steps_apart(evaluator, rows, evaluator.once))
+    steps = list(steps_apart(evaluator, rows, evaluator.native_call))
     sides = {place: both_sides(steps, place, tensor) for place, tensor in native.items()}
     found = {
         place: _slope_and_noise(side[0], native[place], side[1], step)

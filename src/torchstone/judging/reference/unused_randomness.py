@@ -19,10 +19,10 @@ def draws_nothing(usual: Expected) -> bool:
     random_results = usual.batch.reference.random_results
     if random_results is None:
         return True
-    if random_results.idle is None and not _surely_draws(usual):
+    if random_results.draws_nothing is None and not _surely_draws(usual):
         elements = max((tensor.numel() for tensor in usual.native.values()), default=0)
-        random_results.draws(usual.call, elements)  # takes many draws and sets `idle`
-    return bool(random_results.idle)
+        random_results.draws(usual.call, elements)  # takes many draws and sets `draws_nothing`
+    return bool(random_results.draws_nothing)
 
 
 def _surely_draws(usual: Expected) -> bool:

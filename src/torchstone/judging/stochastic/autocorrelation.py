@@ -26,7 +26,7 @@ class Autocorrelation:
     def __init__(self) -> None:
         self._widening = 1.0
 
-    def misfit(self, draw: ExaminedDraw) -> str | None:
+    def mismatch_text(self, draw: ExaminedDraw) -> str | None:
         length = min(draw.elements, LONG_STRETCH if draw.in_full else _MOST_ELEMENTS)
         if length < DEVIATIONS * DEVIATIONS:
             return None

@@ -53,7 +53,7 @@ class Dependence:
         self._echoes = Autocorrelation()
         self._coincidences = DuplicatesInRows(each_once)
 
-    def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
+    def mismatch_text(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
         """Return the first difference that a check finds between the result and torch's draws; else None.
 
         ``own``: torch's draws for the call, ``(draws, *shape)``: two, or many if the call is judged in full, as the
@@ -67,4 +67,4 @@ class Dependence:
         draw = ExaminedDraw(rows, result, row_length, torch.finfo(own.dtype).eps if is_float else 0.0)
         slow = (self._pairs, self._echoes)
         parts = (self._inputs, self._order, self._coincidences, *(slow if draw.in_full else (secrets.choice(slow),)))
-        return next((text for part in parts if (text := part.misfit(draw)) is not None), None)
+        return next((text for part in parts if (text := part.mismatch_text(draw)) is not None), None)

@@ -33,7 +33,7 @@ class Pairs:
         self._widening = 1.0
         self._sum, self._cells, self._summed_pairs = 0.0, 0.0, 0
 
-    def misfit(self, draw: ExaminedDraw) -> str | None:
+    def mismatch_text(self, draw: ExaminedDraw) -> str | None:
         distances = _distances(draw.elements, draw.in_full)
         chosen = [(distance, _disjoint_pairs(draw.elements, distance, draw.in_full)) for distance in distances]
         chosen = [(distance, places) for distance, places in chosen if len(places) >= FEWEST_PAIRS]

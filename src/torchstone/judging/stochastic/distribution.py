@@ -95,7 +95,7 @@ def count_for(elements: int) -> int:
     return max(MIN_DRAWS, min(MAX_DRAWS, DRAWN_ELEMENTS // max(1, elements)))
 
 
-def misfit(draws: ReferenceDraws, got: torch.Tensor) -> str | None:
+def mismatch_text(draws: ReferenceDraws, got: torch.Tensor) -> str | None:
     """Judge a result of the right shape and dtype: return a message, or None if nothing is wrong."""
     own, result = real_rows(draws.drawn), real_rows(got.unsqueeze(0))[0]
     outside = _outside_support(draws.operator, own, result)
@@ -109,7 +109,7 @@ def misfit(draws: ReferenceDraws, got: torch.Tensor) -> str | None:
 
     def found_in(result: torch.Tensor) -> str | None:
         earlier = None if before is None else before[places].to(torch.float64)
-        return _statistics_misfit(own_here, result[places], earlier, tolerance) or kolmogorov_misfit(
+        return _statistics_mismatch_text(own_here, result[places], earlier, tolerance) or kolmogorov_mismatch_text(
             all_own, result, draws.widened
         )
 
@@ -120,7 +120,7 @@ def misfit(draws: ReferenceDraws, got: torch.Tensor) -> str | None:
     return found_in(result) and found_in(_as_torch_rounds(all_own, result, tolerance))
 
 
-def _statistics_misfit(
+def _statistics_mismatch_text(
     own: torch.Tensor, result: torch.Tensor, before: torch.Tensor | None, tolerance: float
 ) -> str | None:
     """Describe the first of the six statistics that fails; None if none does. ``before``: the previous result."""
@@ -150,15 +150,15 @@ def _secret_runs(elements: int, device: torch.device) -> torch.Tensor:
     return (starts + torch.arange(_RUN_ELEMENTS)).flatten().to(device)
 
 
-def quick_misfit(operator: str, own: torch.Tensor, got: torch.Tensor, widened: float = 1.0) -> str | None:
+def quick_mismatch_text(operator: str, own: torch.Tensor, got: torch.Tensor, widened: float = 1.0) -> str | None:
     """Compare with a single draw of torch's, for calls that are not judged in full."""
     drawn, result = _flat(own.unsqueeze(0))[0], _flat(got.unsqueeze(0))[0]
     if _not_finite(operator, drawn, result):
         return _NOT_FINITE
     if _is_too_small(result, widened):
         return None
-    found = kolmogorov_misfit(drawn, result, widened)
-    return found and kolmogorov_misfit(
+    found = kolmogorov_mismatch_text(drawn, result, widened)
+    return found and kolmogorov_mismatch_text(
         drawn, _as_torch_rounds(drawn.unsqueeze(0), result, _rounding_tolerance(got.dtype)), widened
     )
 
@@ -199,7 +199,7 @@ def widening(drawn: torch.Tensor) -> float:
     return max([math.sqrt(together), *(distance * math.sqrt(size) / _USUAL_DISTANCE for distance, size in found)])
 
 
-def kolmogorov_misfit(own: torch.Tensor, result: torch.Tensor, widened: float = 1.0) -> str | None:
+def kolmogorov_mismatch_text(own: torch.Tensor, result: torch.Tensor, widened: float = 1.0) -> str | None:
     """Return a message if the two-sample test, on samples of both, fails; else None."""
     distance, size = _kolmogorov(own, result)
     allowed = widened * math.sqrt(-0.5 * math.log(KOLMOGOROV_ALPHA / 2.0) / size)

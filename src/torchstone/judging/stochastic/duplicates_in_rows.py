@@ -31,7 +31,7 @@ class DuplicatesInRows:
 
         Three counts: the candidate's, torch's, and those that a generator of LEAST_GRID values would have by chance."""
 
-    def misfit(self, draw: ExaminedDraw) -> str | None:
+    def mismatch_text(self, draw: ExaminedDraw) -> str | None:
         length = draw.row_length
         if length < 2:
             return None

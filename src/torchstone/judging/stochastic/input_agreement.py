@@ -29,7 +29,7 @@ class InputAgreement:
         self._squares = [0.0, 0.0]
         self._levels = [0.0, 0.0]
 
-    def misfit(self, draw: ExaminedDraw) -> str | None:
+    def mismatch_text(self, draw: ExaminedDraw) -> str | None:
         if draw.in_full:
             self._measure_width(draw)
         own = draw.own_here

@@ -17,7 +17,7 @@ class OrderAlongRows:
         self._width = 1.0
         self._sum, self._square = 0.0, 0.0
 
-    def misfit(self, draw: ExaminedDraw) -> str | None:
+    def mismatch_text(self, draw: ExaminedDraw) -> str | None:
         if draw.row_length < 2:
             return None
         part = _whole_rows(draw)

@@ -90,7 +90,7 @@ class _ConstantResult:
         self._chance = _MOST_EXPECTED_UNSEEN / max(1, drawn)
         self._examined, self._different = 0, 0
 
-    def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
+    def mismatch_text(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
         """Return a message if too many elements differ from ``own``, torch's draw for the same call; else None.
 
         Elements are counted over all calls, so that small results are judged too.
@@ -150,20 +150,20 @@ class RandomResults:
         self._equal_elements = 0
         """How many elements torch drew if all draws were equal; 0 if some differed."""
         self._constant_results: dict[ResultPosition, _ConstantResult] = {}
-        self.idle: bool | None = None
+        self.draws_nothing: bool | None = None
         """Whether no random numbers are drawn with the arguments of this case. None: no call has shown it yet."""
 
-    def with_repeats(self, calls: Sequence[DrawnCall]) -> list[DrawnCall]:
+    def with_inserted_repeats(self, calls: Sequence[DrawnCall]) -> list[DrawnCall]:
         """The calls of a block, some of them replaced by repeated ones.
 
         Repeated calls show whether a kernel's draws are a function of the arguments.
         """
-        return list(calls) if self.idle else self._repeats.put_among(calls)
+        return list(calls) if self.draws_nothing else self._repeats.insert_repeats(calls)
 
     def next_call_in_full(self) -> bool:
         """Count the next call, and decide, partly by a secret draw, whether it is judged in full."""
         self._calls += 1
-        return self.idle is None or secrets.randbelow(_FULL_CALLS_OFFSET + self._calls) == 0
+        return self.draws_nothing is None or secrets.randbelow(_FULL_CALLS_OFFSET + self._calls) == 0
 
     def examines_dependence(self) -> bool:
         """Whether dependence is examined in this call: in the first ones, then in some, chosen in secret.
@@ -191,26 +191,26 @@ class RandomResults:
     def draws(self, call: DrawnCall, elements: int) -> Tensors | None:
         """torch's own draws for a call, stacked. None: no random numbers are drawn, so results are judged by value."""
         drawn = self._reference_draws(call, distribution.count_for(elements))
-        if drawn.constant and drawn.moved and 0 < elements < _LEAST_EQUAL_ELEMENTS and self.idle is None:
+        if drawn.constant and drawn.moved and 0 < elements < _LEAST_EQUAL_ELEMENTS and self.draws_nothing is None:
             drawn = self._reference_draws(call, -(-_LEAST_EQUAL_ELEMENTS // elements))
         if drawn.evaluation is None:
             return None
         may_differ = elements < FEW_RANDOM_ELEMENTS or operators.traits(self._name).draws_flags
         # If no generator advanced, nothing is drawn, even if bits differ: the order of a sum may depend on the
         # addresses of the arguments.
-        idle = not drawn.moved or (drawn.constant and not may_differ)
-        if self.idle is None and drawn.constant and not idle:
+        draws_nothing = not drawn.moved or (drawn.constant and not may_differ)
+        if self.draws_nothing is None and drawn.constant and not draws_nothing:
             self._equal_elements = elements * len(next(iter(drawn.evaluation.tensors.values()), ()))
-        self.idle = idle and self.idle is not False
-        return None if self.idle else drawn.evaluation.tensors
+        self.draws_nothing = draws_nothing and self.draws_nothing is not False
+        return None if self.draws_nothing else drawn.evaluation.tensors
 
-    def check_idle_again(self, call: DrawnCall) -> None:
-        """Reset `idle` if random numbers are drawn for this call, though none were drawn for earlier ones.
+    def check_draws_nothing_again(self, call: DrawnCall) -> None:
+        """Reset `draws_nothing` if random numbers are drawn for this call, though none were drawn for earlier ones.
 
         Example: rrelu draws for negative elements only. The next call is then judged in full.
         """
         if self._reference_draws(call, 1).moved:
-            self.idle = None
+            self.draws_nothing = None
 
     def _reference_draws(self, call: DrawnCall, times: int) -> _ReferenceDraws:
         """Call torch ``times`` times."""
@@ -219,17 +219,17 @@ class RandomResults:
         moved = not all(map(torch.equal, before, generators()))
         return _ReferenceDraws(evaluation, evaluation is not None and _are_all_equal(evaluation), moved)
 
-    def attention_dropout_misfit(self, call: DrawnCall, outputs: Sequence[Any]) -> str | None:
+    def attention_dropout_mismatch_text(self, call: DrawnCall, outputs: Sequence[Any]) -> str | None:
         """Judge a call that the plan ``attention_dropout_one_key`` has written to: a message, or None if right."""
         evaluation = self._evaluator.native([call] * attention_dropout_one_key.DRAWS)
         drawn = None if evaluation is None else evaluation.tensors.get(ResultPosition("output", 0))
         return (
             None
             if drawn is None or drawn.shape[1:] != outputs[0].shape
-            else attention_dropout_one_key.misfit(drawn, outputs[0])
+            else attention_dropout_one_key.dropout_mismatch_text(drawn, outputs[0])
         )
 
-    def misfit(
+    def mismatch_text(
         self,
         call: DrawnCall,
         draws: Tensors,
@@ -253,20 +253,20 @@ class RandomResults:
                     return place, "elements outside the view changed"
                 drawn, got = self._inside(place, drawn), self._inside(place, got.unsqueeze(0))[0]
             text = (
-                self._constant_misfit(place, drawn, got)
-                or self._repeats.misfit(call, f"{place}", drawn[0], got, self._widened.get(place, 1.0) ** 2)
-                or self._distribution_misfit(place, drawn, got, in_full)
-                or self._rate_misfit(place, drawn, got)
-                or self._remainder_misfit(place, drawn, got)
-                or self._selected_values_misfit(place, drawn, got, given, in_full)
-                or self._dependence_misfit(place, drawn if in_full else drawn[:2], got)
-                or self._reuse_misfit(place, drawn, got)
+                self._constant_mismatch_text(place, drawn, got)
+                or self._repeats.mismatch_text(call, f"{place}", drawn[0], got, self._widened.get(place, 1.0) ** 2)
+                or self._distribution_mismatch_text(place, drawn, got, in_full)
+                or self._rate_mismatch_text(place, drawn, got)
+                or self._remainder_mismatch_text(place, drawn, got)
+                or self._selected_values_mismatch_text(place, drawn, got, given, in_full)
+                or self._dependence_mismatch_text(place, drawn if in_full else drawn[:2], got)
+                or self._reuse_mismatch_text(place, drawn, got)
             )
             if text is not None:
                 return place, text
             own[place], seen[place] = drawn, got.clone()
         self._previous = seen
-        return self._relation_misfit(own, seen, given)
+        return self._relation_mismatch_text(own, seen, given)
 
     def _read_only_arguments(self, inputs_after: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """The arguments that are only read."""
@@ -284,7 +284,7 @@ class RandomResults:
         argument = declared[place.position] if place.position < len(declared) else None
         return argument is not None and ResultPosition("argument", argument) in draws
 
-    def _relation_misfit(
+    def _relation_mismatch_text(
         self, own: Tensors, got: Tensors, given: dict[str, torch.Tensor]
     ) -> tuple[ResultPosition, str] | None:
         """Return a result whose relations to other results and inputs torch's draws never show, and why; else None.
@@ -295,37 +295,39 @@ class RandomResults:
             return None
         names = {f"{place.kind} {place.position}": place for place in got}
         named = [{name: tensors[place] for name, place in names.items()} for tensors in (own, got)]
-        found = self._relations.misfit(named[0], named[1], given, max([1.0, *self._widened.values()]))
+        found = self._relations.mismatch_text(named[0], named[1], given, max([1.0, *self._widened.values()]))
         return None if found is None else (names[found[0]], found[1])
 
-    def _constant_misfit(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+    def _constant_mismatch_text(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         """If torch always drew the same values: a message if the candidate has others too often."""
         if not self._equal_elements or not got.numel():
             return None
-        return self._constant_results.setdefault(place, _ConstantResult(self._equal_elements)).misfit(drawn[0], got)
+        return self._constant_results.setdefault(place, _ConstantResult(self._equal_elements)).mismatch_text(
+            drawn[0], got
+        )
 
-    def _distribution_misfit(
+    def _distribution_mismatch_text(
         self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor, in_full: bool
     ) -> str | None:
         """Compare the distribution of the result with that of torch's draws."""
         if in_full:
             widened = max(self._widened.get(place, 1.0), distribution.widening(drawn))
             self._widened[place] = widened
-            return distribution.misfit(
+            return distribution.mismatch_text(
                 distribution.ReferenceDraws(self._name, drawn, self._previous.get(place), widened), got
             )
-        return distribution.quick_misfit(self._name, drawn[0], got, self._widened.get(place, 1.0))
+        return distribution.quick_mismatch_text(self._name, drawn[0], got, self._widened.get(place, 1.0))
 
-    def _rate_misfit(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+    def _rate_mismatch_text(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         """Compare rates of values at thresholds, over all calls.
 
         The thresholds come from the first call, which is judged in full and so has many draws of torch's.
         """
         if place not in self._rates:
             self._rates[place] = Rates(self._name, drawn)
-        return self._rates[place].misfit(drawn, got, self._widened.get(place, 1.0))
+        return self._rates[place].mismatch_text(drawn, got, self._widened.get(place, 1.0))
 
-    def _remainder_misfit(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+    def _remainder_mismatch_text(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         """Compare rates of the remainders of integers: a 24-bit random number times 2**40 ends in zero bits."""
         if got.dtype.is_floating_point or got.dtype.is_complex or got.dtype is torch.bool or not got.numel():
             return None
@@ -335,12 +337,12 @@ class RandomResults:
             own, left = drawn % modulus, got % modulus
             if (place, modulus) not in self._remainder_rates:
                 self._remainder_rates[place, modulus] = Rates(self._name, own)
-            text = self._remainder_rates[place, modulus].misfit(own, left)
+            text = self._remainder_rates[place, modulus].mismatch_text(own, left)
             if text is not None:
                 return f"remainders after division by {modulus}: {text}"
         return None
 
-    def _selected_values_misfit(
+    def _selected_values_mismatch_text(
         self,
         place: ResultPosition,
         drawn: torch.Tensor,
@@ -352,24 +354,27 @@ class RandomResults:
         source = sampled_indices.source_of(drawn, given.values())
         if source is None:
             return None
-        text = sampled_indices.outside(source, got)
+        text = sampled_indices.range_message(source, got)
         if text is not None:
             return text
-        own, result = sampled_indices.picked(source, drawn), sampled_indices.picked(source, got.unsqueeze(0))[0]
+        own, result = (
+            sampled_indices.selected_values(source, drawn),
+            sampled_indices.selected_values(source, got.unsqueeze(0))[0],
+        )
         if place not in self._selected_value_checks:
             self._selected_value_checks[place] = _SelectedValueChecks(Rates(self._name, own), Dependence())
         seen = self._selected_value_checks[place]
         seen.widened = max(seen.widened, distribution.widening(own) if in_full else 1.0)
-        found = seen.rates.misfit(own, result, seen.widened)
-        found = found or (seen.dependence.misfit(own if in_full else own[:2], result) if len(own) > 1 else None)
+        found = seen.rates.mismatch_text(own, result, seen.widened)
+        found = found or (seen.dependence.mismatch_text(own if in_full else own[:2], result) if len(own) > 1 else None)
         return None if found is None else f"of the elements that the indices point at: {found}"
 
-    def _dependence_misfit(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+    def _dependence_mismatch_text(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         if len(drawn) < 2:
             return None
-        return self._dependences.setdefault(place, Dependence(each_once=self._each_once)).misfit(drawn, got)
+        return self._dependences.setdefault(place, Dependence(each_once=self._each_once)).mismatch_text(drawn, got)
 
-    def _reuse_misfit(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
+    def _reuse_mismatch_text(self, place: ResultPosition, drawn: torch.Tensor, got: torch.Tensor) -> str | None:
         """Return how the result repeats an earlier one, or None.
 
         The first call is judged in full, so that there are many draws of torch's to learn from.
@@ -378,7 +383,7 @@ class RandomResults:
             return None
         if place not in self._reuse_checks:
             self._reuse_checks[place] = Recurrence(self._name, drawn, all_checks=self._all_checks)
-        return self._reuse_checks[place].misfit(drawn[0], got, self._widened.get(place, 1.0) ** 2)
+        return self._reuse_checks[place].mismatch_text(drawn[0], got, self._widened.get(place, 1.0) ** 2)
 
     def _inside(self, place: ResultPosition, storages: torch.Tensor) -> torch.Tensor:
         return batched_view(storages, self._evaluator.recipes[place.position])

@@ -48,7 +48,7 @@ class Repeats:
         self._in_all: dict[str, _Count] = {}
         self._comparisons = 0
 
-    def put_among(self, calls: Sequence[DrawnCall]) -> list[DrawnCall]:
+    def insert_repeats(self, calls: Sequence[DrawnCall]) -> list[DrawnCall]:
         """Return the calls of a block, with some replaced by other calls of this block, of earlier ones, or of both."""
         self._blocks += 1
         found = list(calls)
@@ -73,7 +73,9 @@ class Repeats:
         ):
             self._repeated_calls.append(_RepeatedCall(call, place, {}))
 
-    def misfit(self, call: DrawnCall, name: str, own: torch.Tensor, got: torch.Tensor, at_once: float) -> str | None:
+    def mismatch_text(
+        self, call: DrawnCall, name: str, own: torch.Tensor, got: torch.Tensor, at_once: float
+    ) -> str | None:
         """Return how a result repeats an earlier result for the same arguments, or None. Keep some for later calls.
 
         ``own``: torch's draw for this call. ``at_once``: how many elements change together.

@@ -57,7 +57,7 @@ class Relations:
         self._groups: dict[tuple[str, ...], _Group] = {}
         self._calls = 0
 
-    def misfit(
+    def mismatch_text(
         self, own: dict[str, torch.Tensor], got: dict[str, torch.Tensor], given: dict[str, torch.Tensor], widened: float
     ) -> tuple[str, str] | None:
         """Return a result's name and a combination of values that never occurs in torch's draws; None if there is none.
@@ -77,7 +77,7 @@ class Relations:
             tolerances = [_tolerance(got[name] if name in got else given[name]) for name in names]
             group = self._groups.setdefault(names, _Group(names, sum(name in got for name in names)))
             group.add([each.expand(rows, -1) for each in torchs], candidates, tolerances)
-            text = group.misfit(widened * widened, EXPONENT + math.log(self._calls))
+            text = group.mismatch_text(widened * widened, EXPONENT + math.log(self._calls))
             if text is not None:
                 return names[0], text
         return None
@@ -124,7 +124,7 @@ class _Group:
             tables.append(torch.bincount(codes, minlength=math.prod(shape)).view(shape))
         return torch.stack(tables).to("cpu", torch.float64)
 
-    def misfit(self, group_size: float, exponent: float) -> str | None:
+    def mismatch_text(self, group_size: float, exponent: float) -> str | None:
         """Describe the fullest cell that is empty in all of torch's draws; None if chance explains it.
 
         ``group_size``: how many elements change together.

@@ -92,7 +92,7 @@ class Recurrence:
         self._neighbours = _Neighbours(operator, rows)
         self._values = _Values(rows) if all_checks else None
 
-    def misfit(self, own: torch.Tensor, got: torch.Tensor, together: float = 1.0) -> str | None:
+    def mismatch_text(self, own: torch.Tensor, got: torch.Tensor, together: float = 1.0) -> str | None:
         """Return how a result repeats an earlier one, or None. Keep the result for later calls.
 
         ``own``: torch's draw for the same call. ``together``: the size of groups of elements that change together from
@@ -101,9 +101,9 @@ class Recurrence:
         result, drawn = real_rows(got.unsqueeze(0))[0], real_rows(own.unsqueeze(0))[0]
         if result.numel() != self._elements or drawn.numel() != self._elements or not self._elements:
             return None
-        found = [None if self._likeness is None else self._likeness.misfit(drawn, result)]
-        found.append(self._neighbours.misfit(drawn, result))
-        found.append(None if self._values is None else self._values.misfit(drawn, result, together))
+        found = [None if self._likeness is None else self._likeness.mismatch_text(drawn, result)]
+        found.append(self._neighbours.mismatch_text(drawn, result))
+        found.append(None if self._values is None else self._values.mismatch_text(drawn, result, together))
         return next((text for text in found if text is not None), None)
 
 
@@ -137,7 +137,7 @@ class _Likeness:
         self._memory = _Memory(2 * len(places), torch.float32, own.device)
         self._allowed = DEVIATIONS * max(1.0, MARGIN * self._width(self._angles(sampled)))
 
-    def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
+    def mismatch_text(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
         angles = self._angles(torch.stack([own[self._places], got[self._places]]).to(torch.float64))
         deviations = _likeness_differences(angles[1] - angles[0], self._memory.rows)
         self._memory.add(angles[1].reshape(-1))
@@ -196,7 +196,7 @@ class _Neighbours:
         self._repeated_windows = [0, 0]
         """Number of repeated windows in all calls so far: of the candidate's results, of torch's draws."""
 
-    def misfit(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
+    def mismatch_text(self, own: torch.Tensor, got: torch.Tensor) -> str | None:
         if not self._window:
             return None
         rows = [
@@ -292,7 +292,7 @@ class _Values:
     def _class_hashes(self, values: torch.Tensor) -> torch.Tensor:
         return self._classes.least(_as_integers(self._segments.of(values)))
 
-    def misfit(self, own: torch.Tensor, got: torch.Tensor, together: float) -> str | None:
+    def mismatch_text(self, own: torch.Tensor, got: torch.Tensor, together: float) -> str | None:
         """Return a message if the result shares too many values with one earlier result, or None.
 
         Allowed is what chance explains, plus twice what torch's own draw shares with an earlier result.

@@ -23,12 +23,12 @@ def source_of(drawn: torch.Tensor, arguments: Iterable[torch.Tensor]) -> torch.T
     return None
 
 
-def picked(source: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+def selected_values(source: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """The values of ``source`` that indices ``(draws, *shape)`` select, row by row."""
     return source.expand(len(indices), *source.shape).gather(-1, indices)
 
 
-def outside(source: torch.Tensor, result: torch.Tensor) -> str | None:
+def range_message(source: torch.Tensor, result: torch.Tensor) -> str | None:
     """Return a message if indices are out of range; else None."""
     low, high = (int(each) for each in result.aminmax())
     if low >= 0 and high < source.shape[-1]:

@@ -71,7 +71,7 @@ class Rates:
         self._difference, self._variance, self._mean = nothing, nothing, nothing
         self._spread, self._usual_spread = nothing, nothing
 
-    def misfit(self, own: torch.Tensor, got: torch.Tensor, widened: float = 1.0) -> str | None:
+    def mismatch_text(self, own: torch.Tensor, got: torch.Tensor, widened: float = 1.0) -> str | None:
         """Return the threshold at which the candidate's counts of all calls differ from torch's; None if there is none.
 
         ``own``: torch's draws for this call. ``widened``: how much farther apart torch's draws are known to be than

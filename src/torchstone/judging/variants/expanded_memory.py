@@ -65,7 +65,7 @@ def expanded(case: schema.Case, random_: random.Random) -> schema.Case | None:
     return _with_expanded(case, frozenset(found)) if found else None
 
 
-def is_read_by_its_strides(case: schema.Case, seed: int) -> bool:
+def respects_stride_zero(case: schema.Case, seed: int) -> bool:
     """Whether torch accepts the case and gives the same results as on contiguous memory.
 
     Some of torch's operators ignore the stride 0 of an expanded bias (group norm on the CPU) and read the memory after

@@ -19,7 +19,7 @@ from torchstone import operators, schema
 from torchstone.calls.random_arguments import draw_call
 from torchstone.calls.reference_calls import OPERATOR_ERRORS, Evaluator, ReferenceFailure, is_continuous
 from torchstone.errors import UsageError
-from torchstone.gradient_operators import ASKING
+from torchstone.gradient_operators import REQUESTED_GRADIENTS
 from torchstone.judging.reference.float64 import exact_results
 from torchstone.judging.variants.memory import on_other_memory
 
@@ -32,14 +32,14 @@ _OTHER_MEMORY_PROBABILITY = 0.5
 _CPU = torch.device("cpu")
 
 
-def otherwise_differentiated(case: schema.Case, random_: random.Random, *, frozen: bool) -> schema.Case:
+def with_varied_cotangents(case: schema.Case, random_: random.Random, *, frozen: bool) -> schema.Case:
     """The case with cotangents in other memory, some perhaps missing; ``frozen``: gradients for some arguments only."""
     cotangents, *others = case.args
     assert isinstance(cotangents, schema.Sequence), "a gradient's first argument is a list"
     varied = msgspec.structs.replace(
         case, args=(schema.Sequence(_varied_cotangents(cotangents.items, random_)), *others)
     )
-    return asked_by_some(varied, random_) if frozen else _with_all_gradients(varied)
+    return with_some_gradients(varied, random_) if frozen else _with_all_gradients(varied)
 
 
 def with_expanded_cotangents(case: schema.Case, random_: random.Random) -> schema.Case:
@@ -50,23 +50,23 @@ def with_expanded_cotangents(case: schema.Case, random_: random.Random) -> schem
     return msgspec.structs.replace(case, args=(schema.Sequence(items), *others))
 
 
-def asked_by_some(case: schema.Case, random_: random.Random) -> schema.Case:
+def with_some_gradients(case: schema.Case, random_: random.Random) -> schema.Case:
     """The case with gradients requested for some arguments only, if several arguments can have one."""
     plain = _with_all_gradients(case)
     differentiable = _differentiable_count(schema.tensors_of(msgspec.structs.replace(plain, args=plain.args[1:])))
     if differentiable < 2:
         return plain
-    asking = sorted(random_.sample(range(differentiable), random_.randrange(1, differentiable)))
-    places = schema.Sequence(tuple(schema.Scalar(place) for place in asking))
-    return msgspec.structs.replace(plain, kwargs={**plain.kwargs, ASKING: places})
+    requested = sorted(random_.sample(range(differentiable), random_.randrange(1, differentiable)))
+    places = schema.Sequence(tuple(schema.Scalar(place) for place in requested))
+    return msgspec.structs.replace(plain, kwargs={**plain.kwargs, REQUESTED_GRADIENTS: places})
 
 
 def _with_all_gradients(case: schema.Case) -> schema.Case:
-    kwargs = {name: argument for name, argument in case.kwargs.items() if name != ASKING}
+    kwargs = {name: argument for name, argument in case.kwargs.items() if name != REQUESTED_GRADIENTS}
     return msgspec.structs.replace(case, kwargs=kwargs)
 
 
-def has_digits(case: schema.Case, seed: int) -> bool:
+def has_correct_digits(case: schema.Case, seed: int) -> bool:
     """Whether torch accepts the case, and its results are more than rounding errors."""
     call = draw_call(case, seed, _CPU)
     evaluator = Evaluator(case, _CPU)
@@ -77,10 +77,10 @@ def has_digits(case: schema.Case, seed: int) -> bool:
         return False
     if found is None or found.tensors.keys() != exact.keys():
         return False
-    return all(_has_digits(tensor[0], exact[place]) for place, tensor in found.tensors.items())
+    return all(_has_correct_digits(tensor[0], exact[place]) for place, tensor in found.tensors.items())
 
 
-def _has_digits(native: torch.Tensor, exact: torch.Tensor) -> bool:
+def _has_correct_digits(native: torch.Tensor, exact: torch.Tensor) -> bool:
     if native.shape != exact.shape:
         return False
     if not is_continuous(native.dtype) or not native.numel():

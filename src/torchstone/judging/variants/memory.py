@@ -28,7 +28,7 @@ def on_plain_memory(case: schema.Case) -> schema.Case:
     return mapped(case, change)
 
 
-def relaid(case: schema.Case, random_: random.Random) -> schema.Case:
+def with_permuted_memory(case: schema.Case, random_: random.Random) -> schema.Case:
     """The case with its tensors in other memory, but the last dimension with stride 1: all torch kernels read that.
 
     The other dimensions are permuted, as those of attention heads are. Tensors that the operator only reads may also
@@ -126,7 +126,7 @@ def on_other_memory(
     return msgspec.structs.replace(tensor, strides=strides, offset=random_.choice((0, 1, 3, 7)))
 
 
-def apart(case: schema.Case, random_: random.Random) -> schema.Case:
+def as_slices_of_larger(case: schema.Case, random_: random.Random) -> schema.Case:
     """The case with each tensor laid out as a slice of a larger one: ``x[:, :n]``, a chunk, a column ``x[:, 0]``."""
 
     def change(argument: schema.Argument) -> schema.Argument:

@@ -21,14 +21,14 @@ import msgspec
 
 from torchstone import schema
 from torchstone.judging.variant_tag import hidden
-from torchstone.judging.variants.expanded_memory import expanded, is_read_by_its_strides
+from torchstone.judging.variants.expanded_memory import expanded, respects_stride_zero
 from torchstone.judging.variants.gradient_variants import (
-    asked_by_some,
-    has_digits,
-    otherwise_differentiated,
+    has_correct_digits,
     with_expanded_cotangents,
+    with_some_gradients,
+    with_varied_cotangents,
 )
-from torchstone.judging.variants.memory import relaid
+from torchstone.judging.variants.memory import with_permuted_memory
 from torchstone.judging.variants.scalars import rescalings
 from torchstone.judging.variants.sizes import (
     ALWAYS,
@@ -94,7 +94,9 @@ def _in_other_memory(case: schema.Case, random_: random.Random) -> list[schema.C
     """
     if sum(math.prod(tensor.shape) for tensor in schema.tensors_of(case)) > MOST_ELEMENTS:
         return []
-    tries = [hidden(relaid(with_another_scale(case, random_), random_)) for _ in range(_TRIES_PER_VARIANT)]
+    tries = [
+        hidden(with_permuted_memory(with_another_scale(case, random_), random_)) for _ in range(_TRIES_PER_VARIANT)
+    ]
     seed = random_.getrandbits(63)
     others = (each for each in tries if identity(each) != identity(case) and is_valid(each, seed))
     return list(itertools.islice(others, 1))
@@ -168,7 +170,7 @@ class VariantPool:
         turns = _turns(random_)
         wanted = _kinds_to_try(count, random_)
         for kinds in wanted:
-            tries = ((kind, self._one(case, kind, turns[0], seen, random_)) for kind in kinds)
+            tries = ((kind, self._variant_of_kind(case, kind, turns[0], seen, random_)) for kind in kinds)
             for kind, taken in itertools.islice(((kind, taken) for kind, taken in tries if taken is not None), 1):
                 found.append((kind, taken))
                 turns.rotate(-_shows_scalars(taken, case))
@@ -178,14 +180,14 @@ class VariantPool:
         for kind in itertools.islice(itertools.cycle(kinds), _TRIES_PER_VARIANT * count):
             if len(found) >= count:
                 break
-            variant = self._one(case, kind, turns[0], seen, random_)
+            variant = self._variant_of_kind(case, kind, turns[0], seen, random_)
             if variant is not None:
                 found.append((kind, variant))
                 turns.rotate(-_shows_scalars(variant, case))
         random_.shuffle(found)
         return _with_one_expanded(found, random_) if wanted else [variant for _, variant in found]
 
-    def _one(
+    def _variant_of_kind(
         self, case: schema.Case, kind: Kind, numbers: Numbers, seen: set[str], random_: random.Random
     ) -> schema.Case | None:
         kept = self._kept[kind, numbers]
@@ -229,7 +231,7 @@ def _with_expanded_argument(variant: schema.Case, seed: int, random_: random.Ran
     if not schema.is_gradient(variant.operator):
         return _expanded(variant, seed, random_)
     tries = (with_expanded_cotangents(variant, random_) for _ in range(_TRIES_PER_VARIANT))
-    return next((each for each in tries if has_expanded(each) and has_digits(each, seed)), None)
+    return next((each for each in tries if has_expanded(each) and has_correct_digits(each, seed)), None)
 
 
 def has_expanded(case: schema.Case) -> bool:
@@ -287,9 +289,13 @@ def _with_changes(
     scaling = numbers != "stated"
     rescaled = _rescaled(option, numbers == _OTHER_NUMBERS[1], seed, random_) if scaling else None
     if keeps_memory:
-        return asked_by_some(option, random_) if rescaled is None and schema.is_gradient(option.operator) else rescaled
+        return (
+            with_some_gradients(option, random_)
+            if rescaled is None and schema.is_gradient(option.operator)
+            else rescaled
+        )
     if rescaled is None and schema.is_gradient(option.operator):
-        return _otherwise_differentiated(option, seed, random_, frozen=not scaling)
+        return _with_varied_cotangents(option, seed, random_, frozen=not scaling)
     return rescaled if scaling else _expanded(option, seed, random_)
 
 
@@ -299,12 +305,10 @@ def _rescaled(option: schema.Case, boldly: bool, seed: int, random_: random.Rand
     return next((each for each in found if is_as_finite_as(each, option, seed)), None)
 
 
-def _otherwise_differentiated(
-    option: schema.Case, seed: int, random_: random.Random, frozen: bool
-) -> schema.Case | None:
+def _with_varied_cotangents(option: schema.Case, seed: int, random_: random.Random, frozen: bool) -> schema.Case | None:
     """A gradient with other cotangents; ``frozen``: for some arguments only. Every second one is also expanded."""
-    tries = (otherwise_differentiated(option, random_, frozen=frozen) for _ in range(_TRIES_PER_VARIANT))
-    found = next((each for each in tries if has_digits(each, seed)), None)
+    tries = (with_varied_cotangents(option, random_, frozen=frozen) for _ in range(_TRIES_PER_VARIANT))
+    found = next((each for each in tries if has_correct_digits(each, seed)), None)
     if found is None or random_.random() < 0.5:
         return found
     return _expanded(found, seed, random_) or found
@@ -312,4 +316,4 @@ def _otherwise_differentiated(
 
 def _expanded(option: schema.Case, seed: int, random_: random.Random) -> schema.Case | None:
     found = expanded(option, random_)
-    return found if found is not None and is_read_by_its_strides(found, seed) else None
+    return found if found is not None and respects_stride_zero(found, seed) else None

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from torchstone import schema
 from torchstone.calls.resizing import Sizes, resized
 from torchstone.judging.variant_tag import hidden
-from torchstone.judging.variants.memory import apart, laid_out, on_plain_memory
-from torchstone.judging.variants.unequal_sizes import uneven
+from torchstone.judging.variants.memory import as_slices_of_larger, laid_out, on_plain_memory
+from torchstone.judging.variants.unequal_sizes import with_unequal_sizes
 
 MOST_ELEMENTS = 1 << 16
 """Most elements of a tensor of a variant. Variants are for correctness, not for timing."""
@@ -53,10 +53,12 @@ def options(case: schema.Case, kind: Kind, random_: random.Random) -> list[schem
     found = [resized(case, sizes, numbers=numbers) for numbers in (True, False)]
     if kind is _uneven:
         found = [
-            option for base in {identity(each): each for each in found}.values() for option in uneven(base, random_)
+            option
+            for base in {identity(each): each for each in found}.values()
+            for option in with_unequal_sizes(base, random_)
         ]
     if kind is rows_apart:
-        return [hidden(apart(option, random_)) for option in found]
+        return [hidden(as_slices_of_larger(option, random_)) for option in found]
     if kind is whole_blocks:
         return [hidden(on_plain_memory(option)) for option in found]
     if kind is _kept or random_.random() < 0.5:

@@ -56,25 +56,25 @@ class SizePosition(NamedTuple):
     """-1 for an integer."""
 
 
-class Parting(NamedTuple):
+class Split(NamedTuple):
     """A split: the positions of a size that form one of the two groups."""
 
     size: int
     places: frozenset[SizePosition]
 
 
-def uneven(case: schema.Case, random_: random.Random) -> list[schema.Case]:
+def with_unequal_sizes(case: schema.Case, random_: random.Random) -> list[schema.Case]:
     """A variant with unequal sizes that torch accepts on zeros; empty if no size occurs twice or none is accepted."""
     if "out" in case.operator.rsplit(".", 1)[-1] or not any(0 not in t.shape for t in schema.tensors_of(case)):
         return []  # torch accepts any shape of empty tensors
     found = _split_repeatedly(
         case, random_, 1 if random_.random() < _ONE_SPLIT_PROBABILITY else _MOST_TRIES_PER_VARIANT
     )
-    found = _with_uneven_lists(found, random_)
+    found = _with_unequal_lists(found, random_)
     return [found] if found != case else []
 
 
-def _with_uneven_lists(case: schema.Case, random_: random.Random) -> schema.Case:
+def _with_unequal_lists(case: schema.Case, random_: random.Random) -> schema.Case:
     """The case with one of the repeated integers of each list changed by one, as far as torch accepts that.
 
     Nothing changes if scales are stated beside sizes: torch does not check both (:func:`with_another_scale`).
@@ -109,7 +109,8 @@ def _uneven_lists(argument: schema.Argument) -> list[schema.Argument]:
 def more_and_fewer_keys(case: schema.Case, random_: random.Random) -> list[schema.Case]:
     """Causal attention with more keys and values than queries, and with fewer; empty for other operators.
 
-    :func:`uneven` makes at most one of the two, and a mask aligned with the wrong end may be right in that one.
+    :func:`with_unequal_sizes` makes at most one of the two, and a mask aligned with the wrong end may be right
+    in that one.
     """
     given = dict(operators.named_arguments(case.operator, case.args, case.kwargs))
     key, value = given.get("key"), given.get("value")
@@ -169,8 +170,8 @@ def _split_repeatedly(case: schema.Case, random_: random.Random, most: int) -> s
     while sizes := [size for size in _repeated_sizes(case) if size not in refused]:
         size = random_.choice(sizes)
         refused.add(size)
-        for parting in itertools.islice(_splits(case, size, random_), _MOST_TRIES_PER_SIZE):
-            option = parted(case, parting, _two_sizes(size, random_))
+        for split in itertools.islice(_splits(case, size, random_), _MOST_TRIES_PER_SIZE):
+            option = with_split(case, split, _two_sizes(size, random_))
             tries -= 1
             if _is_accepted(option, with_numbers=any(place.dimension < 0 for place in _positions_of_sizes(case)[size])):
                 case, most = option, most - 1
@@ -250,7 +251,7 @@ def _repeated_sizes(case: schema.Case) -> list[int]:
     ]
 
 
-def _splits(case: schema.Case, size: int, random_: random.Random) -> Iterator[Parting]:
+def _splits(case: schema.Case, size: int, random_: random.Random) -> Iterator[Split]:
     """Splits of the positions of a size, in random order; if there are many positions, likely splits come first."""
     places = _positions_of_sizes(case)[size]
     first, *others = places
@@ -259,11 +260,11 @@ def _splits(case: schema.Case, size: int, random_: random.Random) -> Iterator[Pa
         ways = [{first, *some} for some in chosen]
     else:
         ways = [way for way in _likely_splits(case, places) if 0 < len(way) < len(places)]
-    yield from (Parting(size, frozenset(way)) for way in random_.sample(ways, len(ways)))
+    yield from (Split(size, frozenset(way)) for way in random_.sample(ways, len(ways)))
     while len(places) > _FEW_POSITIONS:
         way = {place for place in places if random_.random() < 0.5}
         if 0 < len(way) < len(places):
-            yield Parting(size, frozenset(way))
+            yield Split(size, frozenset(way))
 
 
 def _likely_splits(case: schema.Case, places: Sequence[SizePosition]) -> list[set[SizePosition]]:
@@ -286,7 +287,7 @@ def _positions_in_lists(case: schema.Case) -> list[int]:
     return found
 
 
-def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schema.Case:
+def with_split(case: schema.Case, split: Split, sizes: tuple[int, int]) -> schema.Case:
     """The case with the first of ``sizes`` at the positions of the split, and the second at the others."""
     inside, outside = sizes
     numbers = tensors = -1
@@ -296,20 +297,20 @@ def parted(case: schema.Case, parting: Parting, sizes: tuple[int, int]) -> schem
         match argument:
             case schema.Tensor(shape=shape, fill=fill):
                 tensors += 1
-                in_group = [SizePosition(tensors, dimension) in parting.places for dimension in range(len(shape))]
+                in_group = [SizePosition(tensors, dimension) in split.places for dimension in range(len(shape))]
                 new = tuple(
-                    (inside if own else outside) if size == parting.size else size
+                    (inside if own else outside) if size == split.size else size
                     for size, own in zip(shape, in_group, strict=True)
                 )
                 if isinstance(fill, schema.Integers | schema.SortedIntegers):
-                    reaches_further = fill.low < min(sizes) < fill.high <= parting.size
+                    reaches_further = fill.low < min(sizes) < fill.high <= split.size
                     fill = msgspec.structs.replace(fill, high=min(sizes)) if reaches_further else fill
                 return msgspec.structs.replace(argument, shape=new, strides=None, offset=0, fill=fill)
             case schema.Sequence(items=items):
                 return schema.Sequence(tuple(change(item) for item in items))
-            case schema.Scalar(value=int() as value) if value == parting.size and not isinstance(value, bool):
+            case schema.Scalar(value=int() as value) if value == split.size and not isinstance(value, bool):
                 numbers += 1
-                return schema.Scalar(inside if SizePosition(numbers, -1) in parting.places else outside)
+                return schema.Scalar(inside if SizePosition(numbers, -1) in split.places else outside)
             case _:
                 return argument
 
