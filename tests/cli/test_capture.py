@@ -80,7 +80,7 @@ def test_a_program_that_leaves_no_time_to_write_is_said(folder: Path) -> None:
     process = start("--", sys.executable, "programs/program.py", "die", cwd=folder)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 9
-    assert "left nothing to write" in err
+    assert "ended before its calls could be written" in err
     assert not (folder / "calls.jsonl").exists()
 
 
@@ -104,8 +104,8 @@ def test_a_command_is_taken_apart(
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["ls"], "is not a Python"),
-        (["nowhere"], "is not a Python"),
+        (["ls"], "is not a Python interpreter"),
+        (["nowhere"], "is not a Python interpreter"),
         (["{python}"], "no program"),
         (["{python}", "no.py"], "no file"),
     ],

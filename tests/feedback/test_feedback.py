@@ -221,9 +221,9 @@ def test_an_exception_in_a_hidden_call_keeps_its_words_and_loses_its_numbers() -
 
 def test_statistics_of_a_hidden_random_result_are_told_without_their_numbers() -> None:
     record = stored_records("wrong_on_nan")[-1]
-    wrong = WrongResult(text="the mean is 0.3321; torch's lie around 0.5, bound 0.013 from there")
+    wrong = WrongResult(text="the mean is 0.3321; the mean of 24 draws of torch is 0.5, allowed difference 0.013")
     (case,) = told_of(Disagrees("check", "values", "…", replay=variant_of(record), wrong=wrong)).failed_cases
-    assert case.message == "output 0: the mean is …; torch's lie around …, bound … from there"
+    assert case.message == "output 0: the mean is …; the mean of 24 draws of torch is …, allowed difference …"
 
 
 def test_what_the_kernel_printed_is_not_told() -> None:

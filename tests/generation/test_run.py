@@ -323,10 +323,12 @@ def test_the_commands_of_the_readme_mean_this_run(tmp_path: Path, monkeypatch: p
     readme = (result.folder / "README.md").read_text()
     resumed = ask(readme, "Go on")
     assert (resumed.resume, resumed.run_id, resumed.output_dir, resumed.max_attempts) == (True, "mine", where, 2)
-    _require_the_same(ask(readme, "Ask nobody"), result)
+    _require_the_same(ask(readme, "Judge the recorded replies again"), result)
     others = {"mode": "bwd", "source": "my problems", "suite": "kernelbench", "dsl": "triton", "strategy": "refine"}
     of_problems = dataclasses.replace(result, run=msgspec.structs.replace(result.run, **others))
-    _require_the_same(ask(readme_text(of_problems.run, result.folder, ".py", ""), "Ask nobody"), of_problems)
+    _require_the_same(
+        ask(readme_text(of_problems.run, result.folder, ".py", ""), "Judge the recorded replies again"), of_problems
+    )
     assert main(shlex.split(re.findall(r"Scores: `(.*)`", readme)[0])[1:]) == 0
     assert f"command: {shlex.join(command)}\n" in (result.folder / "metadata.txt").read_text()
 

@@ -95,7 +95,11 @@ def _in_the_second_process(mark: Path, body: str) -> str:
     [
         ("raise ValueError('no')", "failed", "profiling with torch: the benchmark failed: ValueError: no"),
         ("os._exit(3)", "failed", "profiling with torch: its process ended with exit code 3"),
-        ("time.sleep(60)", "timeout", "profiling with torch: no end within 1 s. Raise profiling_timeout_seconds."),
+        (
+            "time.sleep(60)",
+            "timeout",
+            "profiling with torch: it did not end within 1 s. Raise profiling_timeout_seconds.",
+        ),
     ],
 )
 def test_a_profile_that_fails_is_a_note(

@@ -143,8 +143,8 @@ def test_what_cannot_be_used_is_warned_of_and_listed(write_kernel: WriteKernel) 
     assert list(installation.installed) == ["aten.relu.default"]
     assert "has no such operator or overload" in reasons["no_such_operator"]
     assert "has no such operator or overload" in reasons["add__Tensors"]
-    assert "with chance or hidden state" in reasons["dropout/dropout.py"]
-    assert "with chance or hidden state" in reasons["instance_norm/instance_norm.py"]
+    assert "with random numbers or hidden state" in reasons["dropout/dropout.py"]
+    assert "with random numbers or hidden state" in reasons["instance_norm/instance_norm.py"]
     assert "returns views of its arguments" in reasons["reshape/reshape.py"]
     assert "SyntaxError while it loads" in reasons["neg/neg.py"]
 

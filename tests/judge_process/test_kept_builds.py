@@ -135,7 +135,7 @@ def test_what_was_taken_after_a_call_is_not_given_to_the_same_job_again(judged: 
     """A worker that kills itself meets the same values again: it must not find what it wrote down about them."""
     first, *others = (record.verdict for record in judged["dies"])
     assert isinstance(first, Crashed)
-    assert first.message == "killed each time it ran"
+    assert first.message == "the kernel's process was killed each time it ran"
     assert all(isinstance(verdict, Agrees) for verdict in others)
     assert words(judged["dies"]) == ["BUILDS", "FOUND"], "the second worker serves both other cases"
 

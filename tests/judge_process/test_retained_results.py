@@ -79,7 +79,7 @@ def test_memory_that_is_gone_is_seen() -> None:
     memory = Memory()
     retained, _ = held(memory, ResultAddress(OWN))
     memory.spans.clear()
-    with pytest.raises(LostResultError, match="is gone"):
+    with pytest.raises(LostResultError, match="was freed"):
         retained.check(memory, GARBAGE)
 
 

@@ -61,7 +61,7 @@ def test_one_percent_more_or_less_is_refused(scale: float) -> None:
     expected = lone_call(case(), 3)
     found = verdict(expected, attention(expected, 0.1, False) * scale)
     assert isinstance(found, Mismatch)
-    assert "that one value makes" in found.message
+    assert "neither 0 nor the result of the one key" in found.message
 
 
 def test_fewer_bits_and_the_wrong_rate_of_what_is_kept_are_refused() -> None:

@@ -59,12 +59,12 @@ WRONG: dict[str, tuple[Kernel, Kernel, torch.Tensor, str]] = {
     "one half for the other": (torch.rand_like, far_apart, X, "elements"),
     "mirrored from far away": (torch.rand_like, moved_along, X, "elements"),
     "sorted": (without_replacement, lambda w: without_replacement(w).sort(-1).values, WEIGHTS, "along rows"),
-    "twice": (without_replacement, lambda w: torch.multinomial(w, 10, True), WEIGHTS, "more than once"),
+    "twice": (without_replacement, lambda w: torch.multinomial(w, 10, True), WEIGHTS, "duplicate values"),
     "no permutation": (
         lambda x: torch.randperm(len(x)),
         lambda x: torch.randint(500, (500,)),
         X.view(-1)[:500],
-        "once",
+        "duplicate values",
     ),
 }
 

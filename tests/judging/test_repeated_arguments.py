@@ -69,7 +69,7 @@ def test_honest_draws_are_never_refused(seed: int, kind: Draw, count: int, lengt
 def test_a_hash_of_the_input_is_refused_in_a_block_of_two() -> None:
     text = refused(dropped, hashed, 2000, [1, 2])
     assert text is not None
-    assert text.startswith("the same arguments give the same draw: 0 elements differ")
+    assert text.startswith("calls with the same arguments return too similar draws: 0 elements differ")
 
 
 def test_half_a_hash_is_refused() -> None:

@@ -82,7 +82,7 @@ def test_a_mask_that_was_not_applied_is_refused() -> None:
     torch.manual_seed(5)
     text = refused(dropped, lambda x: dropped(x) | {"output 1": torch.rand(x.shape) >= 0.3}, 1000, 1)
     assert text is not None
-    assert text.endswith("in none of torch's 24000")
+    assert text.endswith("in none of torch's 24000 elements")
     assert "output 1 is " in text
 
 

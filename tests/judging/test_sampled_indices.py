@@ -43,4 +43,4 @@ def test_an_argument_is_pointed_at_if_it_has_the_rows_and_room_for_the_indices()
     assert source_of(indices.float(), [weights]) is None
     assert torch.equal(selected_values(weights, indices)[1], weights.gather(1, indices[1]))
     assert range_message(weights, indices) is None
-    assert "9 to choose from" in str(range_message(weights, indices - 9))
+    assert "expected 0 to 8" in str(range_message(weights, indices - 9))

@@ -46,12 +46,12 @@ def refuse(found: Measurement) -> None:
     """No speed is left of it: none within noise is shown as one, and a row without a speedup says why."""
     result = timing(found)
     if result.speedup is None:
-        assert "without it" in result.unresolved
+        assert "without the candidate" in result.unresolved
     else:
         assert result.speedup.outcome != "faster"
         assert result.speedup.ratio <= 1.04
         assert result.speedup.low < result.speedup.ratio < result.speedup.high
-        assert "without it" in result.speedup.capped
+        assert "without the candidate" in result.speedup.capped
 
 
 def test_a_reference_that_was_slow_only_beside_the_candidate_makes_nobody_fast() -> None:

@@ -62,7 +62,7 @@ def test_a_kernel_that_does_not_end_is_stopped(subject_of: MakeSubject, fake_too
     began = time.monotonic()
     result = launch(nsight_compute.TOOL, fake_tool().path, replace(endless, seconds=8.0))
     assert result.status == "failed"
-    assert "no end within 8 s" in result.notice
+    assert "it did not end within 8 s" in result.notice
     assert time.monotonic() - began < 30
 
 
@@ -128,7 +128,7 @@ def test_a_tool_is_not_used_for_the_cpu_nor_under_strict_isolation(
     monkeypatch.setenv("PATH", os.path.dirname(tool.path) + os.pathsep + os.environ["PATH"])
     profiler = nsight_compute.NsightCompute()
     on_cpu = profiler.profile(subject_of())
-    assert (on_cpu.status, on_cpu.notice[:21]) == ("unavailable", "it sees CUDA kernels,")
+    assert (on_cpu.status, on_cpu.notice[:24]) == ("unavailable", "it profiles CUDA kernels")
     on_cuda = replace(subject_of(), device=Device("cuda", "cuda:0", "GPU-0", "GPU-0"))
     assert "outside the sandbox" in profiler.caution(on_cuda)
     strict = replace(on_cuda, isolation="strict")
@@ -217,4 +217,4 @@ def test_a_benchmark_that_raises_is_a_failure_in_its_own_words(benchmark_of: Mak
 def test_a_benchmark_that_does_not_end_is_stopped(benchmark_of: MakeSubject, fake_tool: MakeTool) -> None:
     endless = benchmark_of("import time; time.sleep(3600)", seconds=8.0)
     result = launch(nsight_compute.TOOL, fake_tool().path, endless)
-    assert (result.status, result.notice) == ("failed", "no end within 8 s.")
+    assert (result.status, result.notice) == ("failed", "it did not end within 8 s.")

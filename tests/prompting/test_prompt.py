@@ -54,7 +54,7 @@ def test_a_prompt_says_what_an_author_needs(language: str) -> None:
         "Writes to no argument.",
         "add_kernel_impl",
         "(T([13, 19], f32, stride=[1, 13]), T([13, 19], f32, stride=[0, 1]))",
-        "NaN must come through",
+        "NaN must propagate",
         f"Rules of {language_named(language).title}",
         language_named(language).example,
     ):

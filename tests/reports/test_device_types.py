@@ -55,5 +55,5 @@ def test_what_was_held_by_signals_or_copied_is_told() -> None:
     weak = Isolation("best", (Layer("seccomp", True),), "stopped", "copied")
     records = [making.record(), msgspec.structs.replace(making.record(), isolation=weak)]
     words = isolation_in_force(records).words
-    assert "1 case held by signals" in words
-    assert "results of 1 case copied" in words
+    assert "1 case frozen by SIGSTOP" in words
+    assert "results of 1 case copied by the worker" in words

@@ -46,7 +46,7 @@ def test_a_run_says_what_the_suite_leaves_out(source: Path) -> None:
     notebook = Notebook()
     result = run(source, notebook)
     assert len(result.records) == 4
-    assert notebook.warnings == ["suite 'torchbench' leaves out 1: synthetic: seen in no model"]
+    assert notebook.warnings == ["suite 'torchbench' leaves out 1: synthetic: not recorded from a model"]
 
 
 def test_only_the_largest_are_run(source: Path) -> None:
@@ -86,7 +86,7 @@ def test_operators_of_a_source_are_listed(source: Path, capsys: pytest.CaptureFi
         assert main(["list", "operators", "--suite", "traces", option, str(source), "--topn", "3"]) == 0
         told = capsys.readouterr()
         assert told.out == "aten.relu.default\t3 cases\t0 timed\n"
-        assert told.err == "left out: synthetic: seen in no model\t1\n"
+        assert told.err == "left out: synthetic: not recorded from a model\t1\n"
 
 
 def test_a_suite_is_audited_on_what_was_chosen(source: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,7 +194,7 @@ def test_every_problem_is_a_case_or_has_a_reason(problems: Path, suite: KernelBe
         "kernelbench.level2__2_Linear.default",
     ]
     assert suite.left_out(query) == {
-        "3_Dropout.py: the model gives another answer each time (dropout, random numbers)": 1,
+        "3_Dropout.py: the model returns a different result each time (dropout, random numbers)": 1,
         "4_Broken.py: ZeroDivisionError: division by zero": 1,
     }
 

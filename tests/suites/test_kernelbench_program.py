@@ -23,7 +23,7 @@ class Model(torch.nn.Module):
 def get_inputs(): return [torch.rand(24, 16)]
 """
 DROPOUT = RELU.replace("torch.relu(x)", "torch.nn.functional.dropout(x)")
-REASON = "20_Dropout.py: the model gives another answer each time (dropout, random numbers)"
+REASON = "20_Dropout.py: the model returns a different result each time (dropout, random numbers)"
 ShownBy = Callable[[list[str]], str]
 
 

@@ -240,7 +240,7 @@ def test_calls_dominated_by_overhead_can_be_asked_for_and_are_then_timed(tmp_pat
     assert all("overhead-dominated" in case.tags for case in asked)
     with pytest.raises(UsageError, match=rf"every recorded call of 'neg': {NOT_DOMINATED} \(1\)"):
         cases(source, operators=("neg",), overhead_dominated=True)
-    with pytest.raises(UsageError, match="item 1: nobody has measured"):
+    with pytest.raises(UsageError, match="item 1: the row does not say"):
         cases(write(tmp_path, "json", ROWS), overhead_dominated=True)
 
 

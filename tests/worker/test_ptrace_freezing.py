@@ -262,7 +262,7 @@ def test_one_of_its_processes_that_dies_while_it_stands_still_ends_it(worker: Wo
     worker.freeze()
     (child,) = set(descendants(worker.pid)) - {worker.pid}
     os.kill(child, signal.SIGKILL)
-    with pytest.raises(OverLimitError, match="died while it was held"):
+    with pytest.raises(OverLimitError, match="died while the worker was frozen"):
         worker.thaw()
 
 

@@ -17,7 +17,7 @@ from torchstone.schema.generation import GENERATION
 
 
 class GeneratedBackend:
-    """Kernels that a model writes, is told what is wrong with, and writes again: --model NAME."""
+    """Kernels that a model writes and corrects with the judge's feedback: --model NAME."""
 
     def __init__(self, options: BackendOptions) -> None:
         folder = options.kernels_dir

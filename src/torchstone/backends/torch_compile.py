@@ -63,7 +63,7 @@ def compiled(*arguments):
 
 
 class CompileBackend:
-    """What torch.compile makes of each operator.
+    """Each operator, compiled by torch.compile.
 
     Offers every operator; what cannot be compiled shows in the worker.
     """

@@ -152,18 +152,22 @@ class Evaluator:
         views = [batched_view(s, recipe).unbind(0) for s, recipe in zip(storages, self.recipes, strict=True)]
         rows: Sequence[Sequence[torch.Tensor]] = list(zip(*views, strict=True)) if views else [()] * count
         if torch.Tag.inplace_view in self.operator.tags:
-            raise ReferenceFailure(f"{self.case.operator} gives its argument another shape, and no result to judge")
+            raise ReferenceFailure(
+                f"{self.case.operator} changes the shape of its argument, and has no result to judge"
+            )
         try:
             results = [self._call(self.case, row, self._device) for row in rows]
         except operator_errors() as error:
             raise ReferenceFailure(f"{self.case.operator} in torch: {first_line(error)}") from error
         if rows and any(rows[0][place].shape != self.recipes[place].shape for place in self.contract.mutated):
-            raise ReferenceFailure(f"{self.case.operator} gives an argument another shape, which torch warns of")
+            raise ReferenceFailure(f"{self.case.operator} changes the shape of an argument, which torch warns about")
         returned = [leaf for leaf in results[0] if isinstance(leaf, torch.Tensor)]
         if any(leaf.layout is not torch.strided for leaf in returned):
             raise ReferenceFailure(f"{self.case.operator} returns a tensor that is not strided")
         if any(leaf.device.type != self._device.type for leaf in returned):  # "cuda" is "cuda:0"
-            raise ReferenceFailure(f"{self.case.operator} returns a tensor on another device than its arguments'")
+            raise ReferenceFailure(
+                f"{self.case.operator} returns a tensor on another device than that of its arguments"
+            )
         if any(leaf.dtype is torch.complex32 for leaf in returned):
             raise ReferenceFailure(f"{self.case.operator} returns complex32, which torch itself cannot compare")
         return results

@@ -168,7 +168,7 @@ def _device_accepts(case: schema.Case, device: torch.device) -> bool:
 def _checked_for_repeatability(case: schema.Case, device: torch.device) -> schema.Case:
     """The case. Raises ``Unfit`` if torch's results differ when repeated: threads of a device may race."""
     if device.type != _HOST.type and not repeats_itself(Evaluator(case, device), draw_call(case, 0, device)):
-        raise Unfit("torch itself gives another result each time")
+        raise Unfit("torch itself returns a different result each time")
     return case
 
 
@@ -177,7 +177,9 @@ def _with_audit(case: schema.Case, device: torch.device) -> schema.Case:
     if case.indistinct:
         return case
     passed = [name for finding in audit([case], device).findings for name in finding.adversaries]
-    return msgspec.structs.replace(case, indistinct=f"passed by {', '.join(passed[:4])}") if passed else case
+    return (
+        msgspec.structs.replace(case, indistinct=f"trivial kernels agree: {', '.join(passed[:4])}") if passed else case
+    )
 
 
 def _enlarged(case: schema.Case, device: torch.device) -> Found:

@@ -39,7 +39,8 @@ def audit_suite(
 ) -> int:
     """Run trivial adversaries (constants, inputs, stale answers, missing parts, lower precision) against every case.
 
-    Exit code 0: each fails on every case, or the case says why it need not. 1: some case tells nothing.
+    Exit code 0: each fails on every case, or the case states why one may agree. 1: one agrees on a
+    case without a reason.
     """
     import torch
 
@@ -67,12 +68,13 @@ def audit_suite(
 
 def _print_result(found: Audit) -> None:
     for finding in found.findings:
-        verdict = f"excused: {finding.excuse}" if finding.excuse else "NOT TOLD APART"
+        verdict = f"excused: {finding.excuse}" if finding.excuse else "INDISTINCT"
         click.echo(f"{finding.operator}({finding.case})\t{', '.join(finding.adversaries)}\t{verdict}")
     for case, reason in found.unjudged.items():
         click.echo(f"{case}\tnot judged: {reason}")
     excused = len(found.findings) - len(found.unexcused)
     click.echo(
-        f"{found.cases} cases, {found.judgements} adversaries judged: {len(found.unexcused)} cases are passed by one, "
-        f"{excused} more are excused, {len(found.unjudged)} cannot be judged"
+        f"{found.cases} cases, {found.judgements} adversaries judged: one agrees on "
+        f"{len(found.unexcused)} cases without a stated reason and on {excused} with one; "
+        f"{len(found.unjudged)} cases could not be judged"
     )

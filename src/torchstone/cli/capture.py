@@ -58,7 +58,7 @@ def capture(output: Path, ops: tuple[str, ...], command: tuple[str, ...]) -> int
     before = _identity(output)
     code = _run(_recorder_command(program, output, split_commas(ops)))
     if _identity(output) == before:
-        click.echo(f"error: the program ended in a way that left nothing to write to {output}.", err=True)
+        click.echo(f"error: the program ended before its calls could be written to {output}.", err=True)
         return code or InfrastructureError.exit_code
     return code
 
@@ -70,7 +70,7 @@ def take_apart(command: Sequence[str]) -> Program:
         return Program(sys.executable, (), "script", first, tuple(rest))
     python = shutil.which(first)
     if python is None or not _PYTHON.fullmatch(Path(first).name):
-        raise UsageError(f"'{first}' is not a Python. Write the program as: -- python script.py arguments")
+        raise UsageError(f"'{first}' is not a Python interpreter. Write the program as: -- python script.py arguments")
     options: list[str] = []
     while rest and rest[0].startswith("-") and rest[0] not in _TARGET_KIND_OF_OPTION:
         count = 2 if rest[0] in _OPTIONS_WITH_VALUES else 1

@@ -136,7 +136,7 @@ def _access(worker: Worker) -> list[Diagnosis]:
     advice = "allow ptrace (in a container: --cap-add SYS_PTRACE)"
     traced, read = worker.holding == "traced", worker.results == "read"
     holding = "by ptrace" if traced else "by SIGSTOP, which a kernel can undo: ptrace is refused"
-    results = "read where they lie" if read else "copied by the kernel's process: reading its memory is refused"
+    results = "read in the worker's memory" if read else "copied by the kernel's process: reading its memory is refused"
     return [
         Diagnosis("isolation", "standstill", traced, holding, "" if traced else advice),
         Diagnosis("isolation", "results", read, results, "" if read else advice),

@@ -94,7 +94,7 @@ class _GenerateGroup(GroupedCommand, LazyGroup):
     help="Longest feedback on one attempt.",
 )
 @option(
-    "--feedback-profile", group=_ASKING, is_flag=True, help="Tell the author of a right kernel where its time goes."
+    "--feedback-profile", group=_ASKING, is_flag=True, help="Add to the feedback on a right kernel where its time goes."
 )
 @option(
     "--retries",

@@ -17,7 +17,7 @@ from torchstone.cli.parameters import split_commas
 def new_kernels(suite: str, ops: tuple[str, ...], folder: Path, as_json: bool) -> int:
     """Write a folder of stubs, one per operator of a suite, in the layout that the backend 'directory' reads.
 
-    Each says what its operator promises and how the suite will call it. Files that are there are never changed.
+    Each describes what its operator computes and how the suite will call it. Files that are there are never changed.
     """
     from torchstone import registry
     from torchstone.errors import UsageError

@@ -58,10 +58,10 @@ _FIELDS_NAMED_AS_OPTIONS = (
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, nothing else.")
 def profile(**given: Any) -> int:
-    """Run a kernel on one case under profilers and keep what they saw in a folder. Times in it are no measurements.
+    """Run a kernel on one case under profilers and keep their reports in a folder. Times in it are no measurements.
 
     KERNEL is a kernel file, a folder of kernels, or an operator's name.
-    Exit code 0: some profiler saw it. 1: the kernel failed under all that ran. 3: none could be used.
+    Exit code 0: a profiler has profiled it. 1: the kernel failed under all that ran. 3: none could be used.
     """
     from torchstone.profiling import profile as make_profile
 

@@ -28,7 +28,7 @@ _COLUMNS = ("fixture", "kind", "case", "verdict", "expected", "status", "credit"
 def redteam(device: str, only: tuple[str, ...], as_list: bool, repeats: int, as_json: bool) -> int:
     """Judge a corpus of cheats and of honest look-alikes: which are stopped here, by what, and which are not.
 
-    Exit code 0: every cheat was stopped or won nothing, every honest kernel agrees. 1: some did not.
+    Exit code 0: every cheat was stopped or gained nothing, every honest kernel agrees. 1: some did not.
     """
     from torchstone.redteam import judge_corpus
     from torchstone.runs.devices import resolve_device

@@ -142,7 +142,7 @@ def _axis(context: click.Context, parameter: click.Parameter, value: str | None)
     default=Path("benchmark_results.json"),
     show_default=True,
     metavar="FILE",
-    help="The list of rows; what was not timed stands beside it in NAME.skipped.json.",
+    help="The list of rows; points that were not timed are listed in NAME.skipped.json.",
 )
 @option(
     "--resume", group=_OUTPUT, is_flag=True, help="Go on with the sweep of FILE, with its options; its points are kept."

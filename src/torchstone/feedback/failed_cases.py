@@ -233,7 +233,7 @@ _SIGNALS = {
     "SIGBUS": "the kernel read or wrote memory that is not its own",
     "SIGFPE": "an integer was divided by zero",
     "SIGILL": "the kernel ran an instruction that the processor does not have",
-    "SIGABRT": "a library found its memory or an assertion broken",
+    "SIGABRT": "a library aborted: corrupted memory or a failed assertion",
     "SIGSYS": "the kernel made a system call that the sandbox refuses",
 }
 

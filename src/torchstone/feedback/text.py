@@ -218,7 +218,7 @@ def _performance(info: FeedbackInfo) -> Iterator[str]:
 
 def _time(case: CasePerformance) -> str:
     if case.speedup is None or case.speedup_low is None or case.speedup_high is None:
-        return "too short to be told from the cost of calling"
+        return "too short to be separated from the overhead of calling"
     times = f"{microseconds(case.kernel_ns)} µs, PyTorch {microseconds(case.reference_ns)} µs"
     interval = f"{ratio(case.speedup)} ({case.speedup_low:.2f} to {case.speedup_high:.2f}, {case.outcome})"
     return f"{times}, {interval}{_limit(case)}"

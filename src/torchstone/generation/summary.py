@@ -33,7 +33,7 @@ Made by `torchstone generate`. One folder per operator of suite `{suite}`, {atte
 1. Judge the best attempts: `{judging}`
 2. Scores: `{report}`
 3. Go on after an interruption: `{resuming}`
-4. Ask nobody, judge the recorded replies again: `{replaying}`
+4. Judge the recorded replies again, without asking a model: `{replaying}`
 
 The code was written by a model. Read it before you use it outside the sandbox.
 """

@@ -182,7 +182,7 @@ class Evaluator(ContextManagerBase):
         result = await asyncio.to_thread(self._result, task, code, evaluation)
         if result.reward is None:
             reasons = [each.verdict.reason for each in evaluation.records if isinstance(each.verdict, Unjudged)]
-            why = reasons[0] if reasons else "no case tells anything about the kernel."
+            why = reasons[0] if reasons else "no case gave a verdict on the kernel."
             self._warn_once(f"a kernel of {task.operator} is {result.verdict}, and its reward is None: {why}")
         return result
 

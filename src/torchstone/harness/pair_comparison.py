@@ -61,7 +61,9 @@ def choose_clock(sides: Sequence[SideRun], by_host: bool = False) -> None:
         side.uses_events = not by_host and not on_other_streams and all(each.unseen_ms is not None for each in present)
         if on_other_streams:
             names = " and ".join(each.side for each in on_other_streams)
-            side.notes.append(f"timed by the wall clock: the {names} side works on streams that events do not see")
+            side.notes.append(
+                f"timed by the wall clock: the {names} side works on streams that CUDA events do not cover"
+            )
 
 
 def sides_on_another_clock(sides: Sequence[SideRun]) -> list[SideRun]:

@@ -188,7 +188,7 @@ def _trace(run: _Run, fork_server: ForkServer, lane: MeasuringLane) -> _Profiled
                 reply = transport.ask(_order(run), time.monotonic() + max(0.0, limit - spent))
             spent += tracing[0]
     except ReplyTimeoutError:
-        return _Profiled(_failed(f"no end within {limit:g} s. Raise {_LIMITS['torch']}."), limit, overran=True)
+        return _Profiled(_failed(f"it did not end within {limit:g} s. Raise {_LIMITS['torch']}."), limit, overran=True)
     except (ChildEndedError, OverMemoryError) as error:
         return _Profiled(_failed(f"its process {error}" if isinstance(error, ChildEndedError) else str(error)), spent)
     finally:

@@ -79,7 +79,9 @@ class SideRun:
         self.measured = MeasurementReply()
         self._memory: MemoryStats | None = None
         if transport.execution == "thread":
-            self.notes.append("ran in a thread of this process: nothing could be ended, and prints were not kept")
+            self.notes.append(
+                "ran in a thread of this process: no time limit was enforced, and its output was not kept"
+            )
 
     # ---- settings
 

@@ -291,7 +291,7 @@ def _skip_reason(error: BaseException) -> str:
     """The reason if the error means a skip, else empty. `SkipBenchmark` of another harness counts, by its name."""
     text = str(error).strip()
     if any(kind.__name__ == "SkipBenchmark" for kind in type(error).__mro__):
-        return text.removeprefix(SKIPPED).strip() or "the benchmark says that it does not apply here"
+        return text.removeprefix(SKIPPED).strip() or "no reason given"
     return text.removeprefix(SKIPPED).strip() or "no reason given" if text.startswith(SKIPPED) else ""
 
 

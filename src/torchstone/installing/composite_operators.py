@@ -31,7 +31,7 @@ def obstacle(overload: torch._ops.OpOverload) -> str:
     tags = {tag.name for tag in overload.tags}
     keeps_state = any(item.name.startswith("running_") for item in schema.arguments)
     if keeps_state or tags.intersection(_REFUSED_TAGS):
-        return f"torch composes it of other operators, with chance or hidden state; {advice}"
+        return f"torch composes it of other operators, with random numbers or hidden state; {advice}"
     return ""
 
 

@@ -32,7 +32,7 @@ with what it will be called, and raises `NotImplementedError`.
 1. Write the function `<folder>_kernel_impl` of a stub, or put a next version beside it:
    `<folder>_implementation_v2.py`. The highest number is the one that counts. Other files of the folder can be
    imported, and modules that kernels share at the root of this one.
-2. Judge them; operators that are still stubs are told as `unsupported`:
+2. Judge them; operators that are still stubs get the verdict `unsupported`:
    `torchstone run --suite {suite} --backend directory --kernels-dir {folder} --ops NAMES`
 3. Where the time goes: `torchstone profile <folder>/<file>.py`.
 4. Use them in a model: `torchstone.enable("{folder}")`, or compare a training with and without:
@@ -121,7 +121,7 @@ def _cases(cases: Sequence[Case]) -> str:
         f"dtypes: {', '.join(overview.dtypes) or 'no tensors'}",
         f"tags: {', '.join(overview.tags) or 'none'}",
         f"edge cases: {', '.join(overview.edges) or 'none'}",
-        "The judge also calls with other sizes and layouts, which nobody is told beforehand.",
+        "The judge also calls with other sizes and layouts, which are not listed here.",
         "Calls, T(shape, dtype):",
     ]
     text = "\n".join(_indented(line) for line in lines)

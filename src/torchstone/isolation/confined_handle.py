@@ -147,7 +147,7 @@ class Confined:
     def _receive(self, until: float) -> bytes:
         length = length_in(self._exactly(HEADER_BYTES, until))
         if length > _MOST_REPLY_BYTES:
-            raise ValueError(f"a reply of {length} bytes")
+            raise ValueError(f"its reply has {length} bytes")
         return self._exactly(length, until)
 
     def _exactly(self, count: int, until: float) -> bytes:
@@ -171,7 +171,7 @@ class Confined:
         code = self._process.poll()
         self.end()
         if code is None:
-            return "answered what is no answer"
+            return "sent an answer that cannot be read"
         return ending_in_words(128 - code if code > 128 else code)
 
 

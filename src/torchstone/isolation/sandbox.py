@@ -136,7 +136,7 @@ def _map_user(uid: int, gid: int) -> None:
 def build_view(cell: Cell, readable: tuple[str, ...]) -> None:
     """Step 2: build the file view. Called by the warden (process 1 of the new pid namespace)."""
     if cell.own_mounts and cell.attempt(
-        "files", "own root, read-only but scratch", lambda: _build_root(cell, readable)
+        "files", "own root, read-only except scratch", lambda: _build_root(cell, readable)
     ):
         cell.scratch = SCRATCH_IN_VIEW
         return
@@ -249,7 +249,7 @@ def restrict_process(cell: Cell, readable: tuple[str, ...]) -> None:
         return
     _change_uid(cell)
     cell.attempt("limits", "memory, processes, files", lambda: _limit_resources(cell))
-    cell.attempt("capabilities", "none, and none to be gained", _drop_privileges)
+    cell.attempt("capabilities", "none, and none can be gained", _drop_privileges)
     linux_calls.set_dumpable(True)  # CUDA reads its own /proc entries, which belong to root otherwise
     linux_calls.die_with_parent(signal.SIGKILL)
     _prefer_for_oom()
@@ -258,7 +258,7 @@ def restrict_process(cell: Cell, readable: tuple[str, ...]) -> None:
         cell.note_missing("landlock", "this kernel has none (Linux 5.13 or newer, CONFIG_SECURITY_LANDLOCK)")
     else:
         cell.attempt("landlock", f"ABI {version}", lambda: _enforce_landlock(cell, readable, version))
-    cell.attempt("seccomp", "side doors refused", seccomp.install)
+    cell.attempt("seccomp", "dangerous system calls refused", seccomp.install)
 
 
 def _change_uid(cell: Cell) -> None:

@@ -48,7 +48,7 @@ class BandGuard:
             return None
         band = found.index(True)
         where = f"behind tensor argument {band - 1}" if band else "before the first tensor argument"
-        return GuardFinding("bounds", f"bytes {where} were changed, which belong to no buffer")
+        return GuardFinding("bounds", f"bytes {where} were changed, outside of all buffers")
 
 
 class OwnMemoryGuard:
@@ -66,10 +66,10 @@ class OwnMemoryGuard:
     def examine(self, block: BlockResults) -> GuardFinding | None:
         found = self._lies_in_argument(block) or self._results_overlap(block) or self._elements_overlap(block)
         if found is None and block.hidden_alias is not None:
-            message = "a result and an argument change together; expected a new tensor"
+            message = "a result shares memory with an argument; expected a new tensor"
             return GuardFinding("aliasing", message, block.hidden_alias)
         if found is None and block.call_on_kept_result is not None:
-            message = "a result lies in the memory of an earlier one, whose owner still has it; expected a new tensor"
+            message = "a result lies in the memory of an earlier result that is still in use; expected a new tensor"
             return GuardFinding("aliasing", message)
         return found
 
@@ -100,7 +100,7 @@ class OwnMemoryGuard:
                 shape = block.shape_of(place, position)
                 expanded = place.strides is not None and _overlap(shape, place.strides)
                 if output.fresh and expanded and not _overlap(output.native.shape, output.native.stride()):
-                    message = f"elements of output {position} lie on one another (strides {list(place.strides or ())})"
+                    message = f"elements of output {position} share memory (strides {list(place.strides or ())})"
                     return GuardFinding("aliasing", f"{message}; expected a new tensor", call)
         return None
 

@@ -83,10 +83,10 @@ class BlockResults:
             self._new_tensors[index][position] = _empty(native, shape)
         elif offset is not None:
             if offset + size_bytes > self.arena.numel():
-                raise BadReplyError("a result that begins in an argument and ends nowhere")
+                raise BadReplyError("the reply has a result that begins in the arguments' memory and ends outside it")
             self._in_arena.append((index, position, slice(offset, offset + size_bytes)))
         elif size_bytes > MOST_SPARSE * self._checked_bytes(shape, native):
-            raise BadReplyError("a result that is scattered over more memory than is read")
+            raise BadReplyError("the reply has a result that is scattered over more memory than the judge reads")
         else:
             self.spans.append(Span(place.address, size_bytes))
             self._calls_of_spans.append((index, position))
@@ -99,7 +99,7 @@ class BlockResults:
         itemsize = self.layout.new_tensors[position].native.dtype.itemsize
         largest = math.prod(max(1, size) for size in place.shape) * itemsize
         if len(place.shape) > _MOST_DIMENSIONS or any(size < 0 for size in place.shape) or largest > _MOST_SHAPE_BYTES:
-            raise BadReplyError("a shape that no tensor has")
+            raise BadReplyError("the reply has a shape that no tensor can have")
         return place.shape
 
     def contiguous_bytes(self, place: ResultAddress, position: int) -> int:
@@ -111,7 +111,7 @@ class BlockResults:
         """Bytes of a result's elements. Raises BadReplyError if they are more than the arguments allow for."""
         size_bytes = math.prod(shape) * native.dtype.itemsize
         if size_bytes > self.layout.largest_bytes:
-            raise BadReplyError(f"a result of {size_bytes} bytes, more than the arguments allow for")
+            raise BadReplyError(f"the reply has a result of {size_bytes} bytes, more than these arguments can give")
         return size_bytes
 
     def read_of(self, index: int) -> tuple[list[Span], list[torch.Tensor]]:
@@ -163,19 +163,19 @@ def _check_counts(done: Done, calls: int, new_tensors: int) -> None:
     """Raise BadReplyError unless the reply describes the requested calls, and no others."""
     if done.odd_call is not None:
         if not 0 <= done.odd_call < calls or done.places:
-            raise BadReplyError("a reply about calls that were not asked for")
+            raise BadReplyError("the reply describes other calls than the judge requested")
         return
     if len(done.places) != calls or any(len(places) != new_tensors for places in done.places):
-        raise BadReplyError("a reply about results that were not asked for")
+        raise BadReplyError("the reply describes other results than the judge requested")
     if len(done.plain_values) not in (0, calls):
-        raise BadReplyError("a reply about calls that were not asked for")
+        raise BadReplyError("the reply describes other calls than the judge requested")
 
 
 def _span_bytes(place: ResultAddress, shape: Sequence[int], dtype: torch.dtype) -> int:
     """Bytes from the first element of a result to its last. Checks the strides, those of an empty result as well."""
     strides = place.strides
     if strides is not None and (len(strides) != len(shape) or any(stride < 0 for stride in strides)):
-        raise BadReplyError("strides that no tensor of this shape has")
+        raise BadReplyError("the reply has strides that no tensor of this shape can have")
     elements = math.prod(shape)
     if elements == 0 or strides is None:
         return elements * dtype.itemsize
@@ -186,7 +186,7 @@ def _empty(native: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     try:
         return native.new_empty(tuple(shape))
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:  # nothing is allocated: the shape is wrong
-        raise BadReplyError("a shape that no tensor has") from error
+        raise BadReplyError("the reply has a shape that no tensor can have") from error
 
 
 def _as_tensor(copy: torch.Tensor, place: ResultAddress, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -199,4 +199,4 @@ def _as_tensor(copy: torch.Tensor, place: ResultAddress, shape: Sequence[int], d
             return flat.view(tuple(shape))
         return flat.as_strided(tuple(shape), place.strides, flat.storage_offset())
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise BadReplyError("a result that does not lie as the reply says") from error
+        raise BadReplyError("the reply has a shape and strides that do not fit the memory of the result") from error

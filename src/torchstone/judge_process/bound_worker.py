@@ -262,7 +262,7 @@ class BoundWorker:
             return self._reader.allocate_pages_ns(spans)
         except UnreadableError as error:
             self.worker.check_alive()
-            raise BadReplyError(f"a result in memory that cannot be had: {error}") from error
+            raise BadReplyError(f"the memory of a result cannot be opened: {error}") from error
 
     def _copied_block(self, done: Done, count: int, copies: bool) -> BlockResults:
         """The block that a reply describes, with private copies of arguments and (``copies``) of results."""
@@ -284,7 +284,7 @@ class BoundWorker:
             return self._reader.read(spans, done.segments)
         except UnreadableError as error:
             self.worker.check_alive()
-            raise BadReplyError(f"a result that cannot be read: {error}") from error
+            raise BadReplyError(f"the memory of a result cannot be read: {error}") from error
 
     @property
     def keeps_arguments(self) -> bool:
@@ -316,7 +316,7 @@ class BoundWorker:
             self._overwritten = block.spans, self.buffers.garbage[shift:]
         except UnreadableError as error:
             self.worker.check_alive()
-            raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
+            raise BadReplyError(f"the memory of a result cannot be written: {error}") from error
         self._retained.note(block, shift)
         if not self.buffers.is_elsewhere:  # else the next present or release waits for it: one wait less
             self.finish_device_work()
@@ -330,7 +330,7 @@ class BoundWorker:
                 self._reader.overwrite(*self._overwritten)
             except UnreadableError as error:
                 self.worker.check_alive()
-                raise BadReplyError(f"a result in memory that cannot be written: {error}") from error
+                raise BadReplyError(f"the memory of a result cannot be written: {error}") from error
 
     def _results_follow_arguments(self, block: BlockResults, index: int) -> bool:
         """Whether results of a call change when its arguments do. Overwrites the arguments, which are no longer needed.

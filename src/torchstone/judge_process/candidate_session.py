@@ -334,7 +334,7 @@ class CandidateSession:
         if is_hidden(case):
             return repeats and agrees_on_empty_arguments(failed) and agrees_on_contiguous_memory(failed, *places)
         if not repeats:
-            raise ReferenceFailure(f"{case.operator} in torch: gives other results for the same arguments")
+            raise ReferenceFailure(f"{case.operator} in torch: returns different results for the same arguments")
         return True
 
     def allow(self, action: Callable[[float], T]) -> T:

@@ -81,7 +81,7 @@ class Captured:
         if not isinstance(reply, Done):
             raise BadReplyError(f"expected the calls to be recorded, got {type(reply).__name__}")
         if reply.odd_call is not None or reply.plain_values:
-            raise UncapturableError("the recorded calls return something else than tensors")
+            raise UncapturableError("the recorded calls do not return the expected tensors")
         return reply
 
     def _find_results(self, done: Done) -> list[_Results]:
@@ -89,13 +89,13 @@ class Captured:
         spans = self.block.spans
         outputs = self._bound.layout.new_tensors
         if len(spans) != self.count * len(outputs):
-            raise UncapturableError("results that lie in arguments, or hold nothing")
+            raise UncapturableError("a result lies in an argument, or has no elements")
         reader = self._bound.worker.reader
         assert isinstance(reader, DeviceReader)
         try:
             addresses = reader.locate(spans, done.segments)
         except UnreadableError as error:
-            raise BadReplyError(f"a result that cannot be read: {error}") from error
+            raise BadReplyError(f"the memory of a result cannot be read: {error}") from error
         return [
             _Results(addresses[position :: len(outputs)], self._strides(position), output.native, self._bound)
             for position, output in enumerate(outputs)
@@ -104,7 +104,7 @@ class Captured:
     def _strides(self, position: int) -> tuple[int, ...] | None:
         found = {places[position].strides for places in self.block.done.places}
         if len(found) != 1:
-            raise UncapturableError("results whose layout differs from call to call")
+            raise UncapturableError("the strides of a result differ between calls")
         return found.pop()
 
     def _written_spans(self) -> list[tuple[int, int]]:
@@ -114,7 +114,7 @@ class Captured:
         for begin, size in layout.returned_arguments():
             written += [(base + row * layout.pitch_bytes + begin, size) for row in range(self.count)]
         if not written:
-            raise UncapturableError("calls that write nothing")
+            raise UncapturableError("the calls write nothing")
         return written
 
     def objection(self) -> GuardFinding | None:
@@ -198,7 +198,7 @@ class _Results:
         self._raw = raw = _RAW_DTYPES[native.dtype.itemsize]
         self.size_bytes = self._elements * raw.itemsize
         if any(address % raw.itemsize for address in addresses):
-            raise UncapturableError("results that do not lie at a multiple of their element's size")
+            raise UncapturableError("the address of a result is not a multiple of its element size")
         self._worker_tensors = [
             DeviceMemory(address, bound.device).tensor(0, self._elements, raw) for address in addresses
         ]

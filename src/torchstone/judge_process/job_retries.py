@@ -59,7 +59,7 @@ def judge(
             verdict = schema.Crashed(
                 trial.session.clock.stage,
                 "signal",
-                "killed each time it ran",
+                "the kernel's process was killed each time it ran",
                 signal="SIGKILL",
                 replay=trial.session.crash_replay(),
             )
@@ -157,4 +157,4 @@ def _verdict_for_fault(error: Exception, resources: JudgeResources) -> schema.Ve
         torch.cuda.synchronize(resources.device)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno}"
-    return schema.Unjudged(f"the judge stumbled ({type(error).__name__} at {where}): {error}"[:500])
+    return schema.Unjudged(f"the judge failed on this job ({type(error).__name__} at {where}): {error}"[:500])

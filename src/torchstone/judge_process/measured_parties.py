@@ -198,7 +198,7 @@ class CandidateChain:
     def run(self, calls: int) -> Times:
         series, chain = self._draws.series(calls, self.way), self._draws.chain(calls)
         if chain is None:
-            raise UncapturableError("no argument that could be made from a result")
+            raise UncapturableError("no argument can be made from a result")
         return Times(*self._session.call_and_verify_chained(self._bound, series, chain))
 
 
@@ -303,7 +303,7 @@ class CandidateGraphs(Graphs):
         outputs = captured.collect()
         stage = self._session.clock.stage
         if not captured.was_finished():
-            message = "results changed after the calls were reported done: work went on behind the reply"
+            message = "results changed after the calls were reported done: work continued after the reply"
             raise VerdictError(schema.Cheated(stage, "late-work", message))
         self._raise_objection(BandGuard().examine(captured.block))
         chain = self.chain(series.count)

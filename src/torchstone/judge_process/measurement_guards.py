@@ -101,7 +101,7 @@ class QuiescenceGuard:
         after = float(np.percentile(list(self._without_candidate_ns()), self._LATENCY_PERCENTILE))
         if after >= before / self._LATENCY_FALL:
             raise DeviceBusyError("another process keeps the device busy; nothing can be measured on it")
-        latencies = f"{before / 1e3:.0f} µs to get a turn, {after / 1e3:.0f} µs without it"
+        latencies = f"{before / 1e3:.0f} µs until it was free, {after / 1e3:.0f} µs without the candidate"
         return Cheated("measure", self.name, f"the device was busy between calls: {latencies}")
 
 

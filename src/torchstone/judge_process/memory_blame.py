@@ -171,8 +171,8 @@ class MemoryShortage:
             return schema.Unsupported("reference", f"the device is too small for this case: {error}"[:500])
         allowed_bytes = self._held_bytes - self._excess_bytes
         message = (
-            f"held {_gib(self._held_bytes)} of the device's memory between calls, of which the case needs at most "
-            f"{_gib(allowed_bytes)}: the reference lacked memory. Free what a call does not return"
+            f"the kernel held {_gib(self._held_bytes)} of the device's memory between calls; the case needs at most "
+            f"{_gib(allowed_bytes)}, so the reference lacked memory. Free what a call does not return"
         )
         return schema.Crashed(stage, "memory", message)
 

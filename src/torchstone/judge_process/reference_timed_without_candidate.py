@@ -116,7 +116,7 @@ def with_reference_alone(
     if before.already_loaded:
         raise LoadedTooEarlyError
     if not session.dismiss():
-        return _unconfirmed(measurement, "processes of the candidate's had not ended long after they were killed")
+        return _unconfirmed(measurement, "processes of the candidate had not ended long after they were killed")
     resources, job = session.resources, session.job
     captured = any(block.way == "captured" for block in measurement.blocks if block.party == "reference")
     layout_and_sets = bound.layout, bound.sets

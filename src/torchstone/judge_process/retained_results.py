@@ -120,9 +120,11 @@ class RetainedResults:
         try:
             found = list(reader.read(spans, [segment for kept_call in self._kept for segment in kept_call.segments]))
         except UnreadableError as error:
-            raise LostResultError(f"the memory of a result is gone while its owner still has it ({error})") from error
+            raise LostResultError(
+                f"the memory of a result was freed while the result was still in use ({error})"
+            ) from error
         if not all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True)):
-            raise LostResultError("a result was overwritten by later calls while its owner still had it")
+            raise LostResultError("a result was overwritten by later calls while it was still in use")
 
 
 class _KeptCall(NamedTuple):

@@ -157,7 +157,7 @@ class SandboxedReferenceModels:
             memory = new[place] if place >= 0 else tensors[result.stretch]
             begin = 0 if place >= 0 else memory.storage_offset()
             if operators.torch_dtype(result.dtype) is not memory.dtype:
-                raise RuntimeError("the process of the model told of a result that cannot be")
+                raise RuntimeError(f"the model's process reported {memory.dtype} memory as {result.dtype[:40]}")
             found.append(memory.as_strided(result.shape, result.strides, begin + result.offset))
         return found
 
@@ -196,7 +196,7 @@ class SandboxedReferenceModels:
         self._load(case)
         reply = self._answer(command, descriptor)
         if not isinstance(reply, ModelResults):
-            raise RuntimeError("the process of the model gave another answer than was asked for")
+            raise RuntimeError(f"expected results from the model's process, got {type(reply).__name__}")
         assert case.model is not None
         self._has_answered.add(case.model)
         return reply
@@ -221,7 +221,7 @@ class SandboxedReferenceModels:
             raise lost_error(f"the model took longer than {limit_seconds:g} s for one call") from None
         except _WORKER_FAILURES as error:
             self.close()
-            raise lost_error(f"the process of the model was lost: {error}") from None
+            raise lost_error(f"the model's process was lost: {error}") from None
         if isinstance(reply, Failed):
             if reply.kind == "device":  # every later call in this process would fail
                 self.close()

@@ -96,7 +96,7 @@ class StageClock:
         try:
             worker.freeze()
         except OverLimitError as error:  # it may be inside a driver, for which it is not to blame
-            raise WorkerLostError("the worker did not stand still") from error
+            raise WorkerLostError("the worker could not be frozen") from error
         until = time.monotonic() + _MOST_IDLE_WAIT_SECONDS
         while not (is_idle := resources.is_quiet()) and time.monotonic() < until:
             pass

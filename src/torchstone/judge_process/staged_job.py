@@ -318,7 +318,7 @@ class StagedJob:
             found = session.allow(lambda deadline: bound.attribute(deadline, with_kernels))
             reference_bytes = self._resources.reference_peak_bytes(self._job.case)
         if isinstance(found, Failed):
-            found = schema.Attribution({}, note=f"the kernel failed while it was watched: {found.message}"[:500])
+            found = schema.Attribution({}, note=f"the kernel failed while it was profiled: {found.message}"[:500])
         found = msgspec.structs.replace(found, reference_peak_memory_bytes=reference_bytes)
         session.outcome.attribution = found
         delegated = verdict_wording.delegated(found)
@@ -344,6 +344,8 @@ def _most_model_instances(case: schema.Case) -> int:
 def _redrawn_call(case: schema.Case, replay: schema.Replay | schema.BlockCall, device: torch.device) -> DrawnCall:
     """Draw the call of a replay again. Raises UsageError for impossible numbers: users can edit records."""
     if not 0 <= replay.index < replay.count <= max(_MOST_SETS.values()):
-        raise UsageError(f"there is no call {replay.index} of {replay.count} to make again.")
+        raise UsageError(
+            f"the record names call {replay.index} of {replay.count}, which does not exist. Restore the record."
+        )
     call = draw_calls(case, replay.seed, replay.count, device)[replay.index]
     return plant(call, replay.planted) if replay.planted else call

@@ -80,7 +80,7 @@ def signal_name(number: int) -> str:
 def delegated(found: schema.Attribution) -> str:
     """What work torch or a library did, as text; empty if none."""
     if found.note:
-        return f"what did the work could not be seen ({found.note})"
+        return f"it is unknown what did the work ({found.note})"
     share = found.library_share
     if share:
         names = ", ".join(kernel.name[:60] for kernel in found.kernels if kernel.kind == "library")

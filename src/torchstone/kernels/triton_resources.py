@@ -132,7 +132,7 @@ def _used(binary: bytes) -> tuple[int, int]:
         told = subprocess.run(command, capture_output=True, text=True, check=False)
     match = _USED.search(told.stdout)
     if match is None:
-        raise InfrastructureError(f"cuobjdump tells no resources of a kernel: {(told.stderr or told.stdout).strip()}")
+        raise InfrastructureError(f"cuobjdump reports no resources of a kernel: {(told.stderr or told.stdout).strip()}")
     registers, stack, local = map(int, match.groups())
     return registers, stack + local
 

@@ -19,6 +19,6 @@ def withhold_speedup_of_graph(found: Timing, differentiating_ns: float | None) -
         return found
     if differentiating_ns <= NOISE_BAND * found.reference_ns:
         return found
-    times = f"{found.reference_ns / 1e3:,.0f} µs the graph of autograd takes {differentiating_ns / 1e3:.0f} µs"
-    why = f"of the reference's {times}, which a kernel can save without computing any faster"
+    times = f"{differentiating_ns / 1e3:.0f} µs of the reference's {found.reference_ns / 1e3:,.0f} µs"
+    why = f"autograd's graph takes {times}, which a kernel can save without computing faster"
     return msgspec.structs.replace(found, speedup=None, unresolved=why, attainment=None)

@@ -88,14 +88,14 @@ def _caps(measurement: Measurement, times: PerCall, reference_ns: float) -> Iter
     yield lambda found: capped_by_single_calls(found, measurement.blocks)
     if times.charged is not None:
         most = reference_ns / max(1.0, float(np.median(times.charged)))
-        why = f"{most:.2f}x if all that the worker does around a call is the candidate's"
+        why = f"{most:.2f}x if the worker's handling of a call is charged to the candidate"
         yield lambda found: capped_at(found, most, why)
     alone = CONFIRMS_NO_SPEEDUP if measurement.never_alone else ratio_alone(measurement.blocks)
     if alone is not None:
         never = f"not confirmed without the candidate: {measurement.never_alone}" if measurement.never_alone else ""
         yield lambda found: capped_by_reference_alone(found, *alone, never)
     if measurement.preparable_share:
-        share = f"{measurement.preparable_share:.0%} of the bytes are the same for all values"
+        share = f"{measurement.preparable_share:.0%} of the bytes of the results are the same for all inputs"
         yield lambda found: capped_at(found, found.ratio * (1 - measurement.preparable_share), share)
     if measurement.relaying_ns:
         yield lambda found: _capped_by_copying(found, measurement)
@@ -108,7 +108,7 @@ def _capped_by_copying(speedup: Speedup, measurement: Measurement) -> Confirmed:
         return speedup, ""
     laid_out = timing_of_long_blocks(_with_copied_results(measurement)).speedup
     most = 0.0 if laid_out is None else laid_out.ratio
-    return capped_at(speedup, most, f"{most:.2f}x with the results in the reference's order of memory")
+    return capped_at(speedup, most, f"{most:.2f}x with the time to copy the results to the reference's strides")
 
 
 def _with_copied_results(measurement: Measurement) -> Measurement:
@@ -205,7 +205,7 @@ def _paired_speedup(blocks: Sequence[Block]) -> tuple[Speedup | None, str]:
         return None, unresolved
     judged = _speedup_of_means(times)
     if judged is None:
-        return None, "the parties' own times drown in the noise of the judge's clock"
+        return None, "the times of candidate and reference are below the noise of the judge's clock"
     return _as_claimed(judged, times.claimed), ""
 
 
@@ -227,9 +227,9 @@ def _why_unresolved(gross: Floats, net: Floats) -> str:
     floor_ns = LEAST_SHARE * np.median(gross, axis=0)
     for party, name in enumerate(("candidate", "reference")):
         if floor_ns[party] <= 0 or np.median(net[:, party]) <= floor_ns[party]:
-            return f"the {name}'s own time cannot be told from the cost of calling it"
+            return f"the {name}'s own time cannot be separated from the overhead of calling it"
         if np.mean(net[:, party] <= floor_ns[party]) > WINSORISED_SHARE:
-            return f"the {name}'s own time drowns in noise in too many rounds"
+            return f"the {name}'s own time is below the noise in too many rounds"
     return ""
 
 

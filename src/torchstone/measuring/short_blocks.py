@@ -162,7 +162,10 @@ def _speedup(measurement: Measurement) -> tuple[Speedup | None, str]:
     if found is None or not claims_speed(found):
         return found, why
     if measurement.never_alone:
-        return None, f"{found.ratio:.2f}x beside the candidate; not confirmed without it: {measurement.never_alone}"
+        return (
+            None,
+            f"{found.ratio:.2f}x while the candidate was loaded; not confirmed without it: {measurement.never_alone}",
+        )
     for limit in _limits(measurement, found):
         found = _reduced_to(found, limit)
     return _or_why_unresolved(found)
@@ -184,7 +187,7 @@ def _as_confirmed(measurement: Measurement) -> tuple[Speedup | None, str]:
             f"{found.ratio:.2f}x in blocks of {_most_calls(_deciding_blocks(blocks))} "
             f"calls, which single calls do not confirm",
         )
-    shown = f"calls that wait for each other show {single.ratio:.2f}x"
+    shown = f"calls one at a time show {single.ratio:.2f}x"
     if says == "refuted":
         held = _reduced_to(found, Limit(single, shown))
         return _or_why_unresolved(msgspec.structs.replace(held, one_at_a_time="refuted"))
@@ -233,7 +236,7 @@ def _in_blocks(blocks: Sequence[Block], doubt: float = PLACEMENT_DOUBT) -> tuple
     parties = {party: _own_time(pairs[party], pairs["shim"]) for party in ("candidate", "reference")}
     for party, own in parties.items():
         if own.own_ns <= own.floor_ns:
-            return None, f"the {party}'s own time cannot be told from the cost of calling it"
+            return None, f"the {party}'s own time cannot be separated from the overhead of calling it"
     found = _ratio(parties["reference"], parties["candidate"], pairs["candidate"].size, doubt)
     shown = Speedup(*found, "undecided", same_within=SAME_WITHIN)
     return _with_interval(shown, found.low, found.high), ""
@@ -248,17 +251,17 @@ def _limits(measurement: Measurement, found: Speedup) -> Iterator[Limit]:
     handled = _plus_ns(candidate, _handling_ns(measurement.blocks, "called", calls))
     charged = _ratio(reference, handled, count)
     if charged.ratio <= 1 + NOISE_BAND:
-        yield Limit(charged, f"{charged.ratio:.2f}x if all that the worker does around a call is the candidate's")
+        yield Limit(charged, f"{charged.ratio:.2f}x if the worker's handling of a call is charged to the candidate")
     else:  # only widens the interval: the candidate may have saved this time, or not
         yield Limit(Ratio(found.low, charged.low, found.high), "")
     yield from _limits_alone(measurement.blocks, candidate, calls, count)
     if measurement.preparable_share:
         left = 1 - measurement.preparable_share
-        share = f"{measurement.preparable_share:.0%} of the bytes are the same for all values"
+        share = f"{measurement.preparable_share:.0%} of the bytes of the results are the same for all inputs"
         yield Limit(_scaled(found, left), share)
     if measurement.relaying_ns:
         laid_out = _ratio(reference, _plus_ns(candidate, calls * measurement.relaying_ns), count)
-        yield Limit(laid_out, f"{laid_out.ratio:.2f}x with the results in the reference's order of memory")
+        yield Limit(laid_out, f"{laid_out.ratio:.2f}x with the time to copy the results to the reference's strides")
 
 
 def _scaled(speedup: Speedup, factor: float) -> Ratio:

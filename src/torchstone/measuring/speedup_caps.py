@@ -69,7 +69,7 @@ def _capped_at_supported_ratio(speedup: Speedup, own: Floats) -> Confirmed:
     enough = own.shape[0] >= confirmation.LEAST_ROUNDS
     faster = speedup.outcome == "faster"
     most = (confirmation.supported_ratio if faster else confirmation.certain_ratio)(own) if enough else 0.0
-    return capped_at(speedup, most, "single calls do not confirm more" if most > 1 else "single calls show no speed")
+    return capped_at(speedup, most, "single calls do not confirm more" if most > 1 else "single calls show no speedup")
 
 
 def capped_by_reference_alone(speedup: Speedup, ratio: float, surely: float, why: str = "") -> Confirmed:
@@ -80,7 +80,7 @@ def capped_by_reference_alone(speedup: Speedup, ratio: float, surely: float, why
     least = 1 + NOISE_BAND
     if speedup.ratio <= max(least, ratio * least):
         return speedup, ""
-    why = why or f"the reference took {max(0.0, ratio):.2f} times the candidate's time without it"
+    why = why or f"without the candidate the reference took {max(0.0, ratio):.2f} times the candidate's time"
     held, unresolved = capped_at(speedup, ratio * least, why)
     if held is None:
         return None, unresolved

@@ -79,9 +79,9 @@ def _why_unusable(tool: Tool, subject: Subject) -> ProfilerResult | None:
         notice = f"not on this machine. Install NVIDIA {tool.product}, or put {tool.name} on the PATH."
         return ProfilerResult(tool.name, "absent", notice)
     if subject.device.kind != "cuda":
-        return unavailable(tool.name, "it sees CUDA kernels, and this is the CPU. Use --device cuda.")
+        return unavailable(tool.name, "it profiles CUDA kernels only, and the device is the CPU. Use --device cuda.")
     if subject.isolation == "strict":
-        return unavailable(tool.name, "--isolation strict: it cannot watch a kernel in the sandbox. Use best.")
+        return unavailable(tool.name, "--isolation strict: it cannot profile a kernel in the sandbox. Use best.")
     return None
 
 
@@ -150,7 +150,7 @@ def _failure(ended: Ended, subject: Subject, scratch: Path) -> str:
     is_benchmark = isinstance(subject.what, BenchmarkFile)
     if ended.exit_code is None:
         advice = "" if is_benchmark else " Allow more with --timeout, or profile fewer calls (--calls)."
-        return f"no end within {subject.seconds:g} s.{advice}"
+        return f"it did not end within {subject.seconds:g} s.{advice}"
     outcome = _outcome(scratch / OUTCOME_FILE)
     what = "benchmark" if is_benchmark else "kernel"
     return f"the {what} failed: {outcome.message}" if outcome is not None and not outcome.done else ""
@@ -179,7 +179,7 @@ def _refusal(tool: Tool, ended: Ended) -> str:
 def _no_report(ended: Ended) -> str:
     lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
     told = [line for line in lines if "error" in line.lower() or "warning" in line.lower()] or lines
-    last = f" It said: {told[-1]}" if told else ""
+    last = f" It printed: {told[-1]}" if told else ""
     return f"it made no report (exit code {ended.exit_code}).{last}"
 
 

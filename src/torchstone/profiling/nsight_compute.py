@@ -31,7 +31,7 @@ SHAPES = {
 """Field of a kernel -> metric. Launches that differ in these are listed separately."""
 
 COUNTERS_REFUSED = (
-    "the driver keeps performance counters from this user. Run as root (in a container: with SYS_ADMIN), or have "
+    "the driver does not let you read performance counters. Run as root (in a container: with SYS_ADMIN), or have "
     "NVreg_RestrictProfilingToAdminUsers=0 set."
 )
 """Notice that applies to every subject on this machine."""
@@ -95,7 +95,7 @@ TOOL = Tool(
     parse=parse,
     refusals={
         "ERR_NVGPUCTRPERM": COUNTERS_REFUSED,
-        "No kernels were profiled": "it saw no kernel: the calls launched none on the device.",
+        "No kernels were profiled": "it recorded no kernel: the calls launched none on the device.",
     },
 )
 

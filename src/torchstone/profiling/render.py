@@ -52,7 +52,7 @@ def render(profile: Profile, folder: Path, console: Console) -> None:
     for result in profile.results:
         console.print(_status_line(result), soft_wrap=True)
     console.print(
-        Text("times under a profiler say where time goes; how long a call takes is for torchstone run to say")
+        Text("times under a profiler show where time goes; to measure how long a call takes, use torchstone run")
     )
     console.print(Text(f"{folder}/", "bold"), soft_wrap=True)
 

@@ -44,7 +44,7 @@ class KernelFailedError(Exception):
 
 
 class TorchProfiler:
-    """Profiles in a worker like any other, with the isolation that was asked for."""
+    """Profiles the kernel by torch.profiler, in a worker with the requested isolation."""
 
     in_sandbox = True
 
@@ -81,7 +81,7 @@ def _profile(subject: Subject, pool: WorkerPool) -> ProfilerResult:
     try:
         trace = _trace_in_worker(subject, worker)
     except (ReferenceFailure, UsageError) as error:
-        return unavailable(NAME, f"torch itself cannot do this case: {error}", _torch_version())
+        return unavailable(NAME, f"torch itself fails on this case: {error}", _torch_version())
     except KernelFailedError as error:
         return _result(worker, "failed", str(error))
     finally:
@@ -89,7 +89,7 @@ def _profile(subject: Subject, pool: WorkerPool) -> ProfilerResult:
     try:
         kernels = kernels_of(trace)
     except NotATraceError as error:
-        return _result(worker, "failed", f"what the kernel's process handed over is no trace: {error}.")
+        return _result(worker, "failed", f"the kernel's process returned no trace that can be read: {error}.")
     with writing_to(subject.folder, "profile folder"):
         write_atomically(subject.folder / FILE, trace)
     return with_kernels(_result(worker, "profiled", _notice_without_kernels(subject, kernels), (FILE,)), kernels)

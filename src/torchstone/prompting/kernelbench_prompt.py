@@ -37,7 +37,7 @@ def problem_prompt(case: Case, language: str, device: DeviceLimits, *, require_a
 
 _JUDGING = (
     f"`{PROBLEM_ENTRY}` is made with the arguments of `get_init_inputs()`. It gets the parameters and buffers of "
-    "`Model` by name, with new random values; constants it makes itself.",
+    "`Model` by name, with new random values; it makes constants itself.",
     "`forward` is called with tensors like those of `get_inputs()`, with new random values in every call.",
     "Results are compared with those of `Model` in float64. Errors may be a small multiple of PyTorch's own.",
     "Keep nothing between calls: no results, no captured graphs.",

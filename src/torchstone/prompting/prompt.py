@@ -113,7 +113,7 @@ def _calls(overview: CaseOverview, cases: Sequence[Case], shapes: Shapes, non_fi
 
 def _other_calls() -> Iterator[str]:
     yield (
-        "also calls near these that are not told beforehand: sizes of 0 and 1, primes, one more or less than a power "
+        "also calls near these that are not listed here: sizes of 0 and 1, primes, one more or less than a power "
         "of two, a batch of 1, sizes that differ where the stated ones are equal"
     )
     yield "also other memory: transposed, every second element, rows further apart, an offset, expanded (stride 0)"
@@ -125,7 +125,7 @@ def _values(cases: Sequence[Case], non_finite: NonFiniteInputs) -> Iterator[str]
     if any(dtype.startswith(("float", "bfloat", "complex")) for dtype in dtypes):
         yield "float values: mostly normal; also 0, -0, very large and very small ones, runs of equal values (ties)"
     if non_finite == "check" and any(dtype.startswith(("float", "bfloat")) for dtype in dtypes):
-        yield "NaN, inf and -inf, wherever PyTorch defines the result: NaN must come through as in PyTorch"
+        yield "NaN, inf and -inf, wherever PyTorch defines the result: NaN must propagate as in PyTorch"
     if any(dtype.startswith(("int", "uint")) for dtype in dtypes):
         yield "integers: both ends of their range; indices may repeat, and be negative where PyTorch accepts that"
     if "bool" in dtypes:

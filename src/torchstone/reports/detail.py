@@ -24,7 +24,7 @@ _NAME_COLUMNS = 18
 _CLOCK_NOTES = {
     "device": " on the device",
     "calls": "",
-    "calls against device": " (it cannot be captured: what starting it costs is in its time, not in the reference's)",
+    "calls against device": " (it cannot be captured, so its time includes launching it; the reference's does not)",
 }
 
 
@@ -81,7 +81,7 @@ def _speed_lines(result: CaseResult) -> Iterator[tuple[str, str]]:
     yield "time per call", times + _CLOCK_NOTES[timing.clocked]
     if timing.clocked != "calls" and timing.candidate_call_ns is not None and timing.reference_call_ns is not None:
         calls = timing.candidate_call_ns, timing.reference_call_ns
-        yield "with its start", f"{microseconds(calls[0])} µs, reference {microseconds(calls[1])} µs"
+        yield "with its launch", f"{microseconds(calls[0])} µs, reference {microseconds(calls[1])} µs"
     yield "speedup", f"{ratio(speedup.ratio)} ({speedup.low:.3g} to {speedup.high:.3g}), {speedup.outcome}"
     if speedup.capped:
         yield "capped", speedup.capped
@@ -161,7 +161,7 @@ def _code(code: KernelCode) -> str:
         (code.occupancy_percent, "occupancy {:.0f} %"),
     )
     told = [form.format(value) for value, form in figures if value is not None]
-    return f"{one_line(code.name, limit=_NAME_CHARACTERS)}: {', '.join(told) or 'nothing told'}"
+    return f"{one_line(code.name, limit=_NAME_CHARACTERS)}: {', '.join(told) or 'no figures'}"
 
 
 def _extent(sizes: tuple[int, int, int] | None) -> str | None:

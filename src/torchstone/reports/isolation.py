@@ -39,8 +39,8 @@ class IsolationSummary(msgspec.Struct, frozen=True):
         notes += [f"{counted(self.not_run, 'case')} {'was' if self.not_run == 1 else 'were'} not run"] * bool(
             self.not_run
         )
-        notes += [f"{counted(self.stopped, 'case')} held by signals"] * bool(self.stopped)
-        notes += [f"results of {counted(self.copied, 'case')} copied"] * bool(self.copied)
+        notes += [f"{counted(self.stopped, 'case')} frozen by SIGSTOP"] * bool(self.stopped)
+        notes += [f"results of {counted(self.copied, 'case')} copied by the worker"] * bool(self.copied)
         complete = 1 < len(self.layers) == self.every
         layers = f"all {self.every} layers" if complete else ", ".join(self.layers) or "none"
         return layers + (f" ({', '.join(notes)})" if notes else "")

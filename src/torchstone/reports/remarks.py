@@ -45,7 +45,7 @@ def _unresolved(results: Iterable[CaseResult]) -> Iterator[str]:
     for reason, operators in list(places.items())[:_MOST_LINES]:
         yield one_line(f"unresolved: {_listed(tuple(operators))}: {reason}")
     if len(places) > _MOST_LINES:
-        yield f"unresolved: {len(places) - _MOST_LINES} more; 'torchstone show --case OPERATOR' tells each"
+        yield f"unresolved: {len(places) - _MOST_LINES} more; 'torchstone show --case OPERATOR' shows each"
 
 
 def _missing(results: Iterable[CaseResult]) -> Iterator[str]:

@@ -94,7 +94,7 @@ def find(path: Path, job_key: str | None = None, operator: str | None = None) ->
     if not found:
         raise UsageError(
             f"none of the failures in {records} names a call that can be repeated ({_counts(_verdicts(failures))}). "
-            "'torchstone show' tells why each failed."
+            "'torchstone show' shows why each failed."
         )
     return found
 

@@ -33,13 +33,13 @@ _MAX_EXTRA_NAN_SHARE = 0.02
 """How much the share of NaN may exceed that of the recorded call."""
 _FLOATS = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "complex32")
 _NOTHING_TO_JUDGE = {
-    "_conj": "it sets a bit that says how memory is to be read, and gives no values of its own",
-    "_neg_view": "it sets a bit that says how memory is to be read, and gives no values of its own",
-    "_ctc_loss": "parts of its second result are working memory that nobody defines",
+    "_conj": "it only sets the conjugate or negative bit of a view, and computes no values",
+    "_neg_view": "it only sets the conjugate or negative bit of a view, and computes no values",
+    "_ctc_loss": "parts of its second result are working memory, whose content is undefined",
 }
 
-_STATE = "among its results is the state of a random generator, which is nobody's promise"
-_LAST_WINS = "of equal positions whichever is written last wins, and on a device that is nobody's promise"
+_STATE = "one of its results is the state of a random generator, which PyTorch does not specify"
+_LAST_WINS = "where indices repeat, PyTorch does not specify on a GPU which value is written last"
 _NOTHING_TO_JUDGE_ON = {
     "cuda": {
         "_flash_attention_forward": _STATE,
@@ -48,23 +48,23 @@ _NOTHING_TO_JUDGE_ON = {
         "_scaled_dot_product_flash_attention": _STATE,
         "_scaled_dot_product_efficient_attention": _STATE,
         "_scaled_dot_product_cudnn_attention": _STATE,
-        "_embedding_bag_forward_only": "parts of its third result are working memory that nobody defines",
+        "_embedding_bag_forward_only": "parts of its third result are working memory, whose content is undefined",
         "max_unpool2d": _LAST_WINS,
         "max_unpool3d": _LAST_WINS,
-        "nll_loss2d_forward": "without a reduction nobody writes its second result; with one it adds by atomics in its "
-        "own precision",
+        "nll_loss2d_forward": "without a reduction its second result is not written; with one it is summed by atomics "
+        "in the dtype of the result",
     }
 }
 
-GIVEN_VALUES = "values that are always the same are known beforehand"
-ONE_ELEMENT = "one element is its own mean, may be its input, and is met by chance"
-NO_ELEMENT = "there is no element to be wrong: structure, dtype and shape are what is judged"
+GIVEN_VALUES = "its arguments have the same values in every call, so the result can be precomputed"
+ONE_ELEMENT = "the result has one element: its mean, a copy of an input or a guess may be right"
+NO_ELEMENT = "the result has no elements: only its structure, dtype and shape are judged"
 CONSTANT = "the result, or a part of it, does not depend on the values of the arguments"
-UNIFORM = "all elements of a result are equal, so that their mean is right"
-COPY = "the right answer is a copy of an argument"
-FEW = "so few elements are met by chance"
-UNDEFINED = "its values are nobody's promise: structure, dtype and shape are what is judged"
-TOO_FEW_DRAWS = "so few random numbers do not tell their distribution"
+UNIFORM = "all elements of a result are equal, so a result filled with their mean is right"
+COPY = "the right result is a copy of an argument"
+FEW = "the result has so few elements that a guess may be right"
+UNDEFINED = "its values are undefined: only structure, dtype and shape are judged"
+TOO_FEW_DRAWS = "too few random numbers to judge their distribution"
 _FEW_FLOATS, _FEW_INTEGERS = 4, 16
 """Elements below which a floating-point result, or an integer or bool result, is too small to judge."""
 
@@ -227,7 +227,7 @@ def _rejection(case: schema.Case, call: RecordedCall, device: torch.device) -> s
     seeds = (*_SEEDS, *_MORE_SEEDS) if elements <= _SMALL_CASE_ELEMENTS else _SEEDS
     share = max(share_of_nan(case, seed, device) for seed in seeds)
     if share > call.unnumbered + _MAX_EXTRA_NAN_SHARE:
-        return f"{share:.0%} of the results are NaN with any values that were tried"
+        return f"{share:.0%} of the results are NaN for all values that were tried"
     return None
 
 

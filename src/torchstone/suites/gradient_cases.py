@@ -50,7 +50,7 @@ def backward_case(case: Case) -> Case:
     if overload._schema.is_mutable:
         raise NoGradient("the operator writes to its arguments")
     if operators.is_view(case.operator):
-        raise NoGradient("the operator returns a view, whose gradient is torch's bookkeeping")
+        raise NoGradient("the operator returns a view, whose gradient autograd computes itself")
     if torch.Tag.nondeterministic_seeded in overload.tags:
         raise NoGradient("the operator draws random numbers")
     if not any(operators.torch_dtype(tensor.dtype).is_floating_point for tensor in tensors_of(case)):
@@ -89,7 +89,7 @@ def _results(case: Case) -> list[Any]:
         return _forward(case, _META)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:  # NotImplementedError is a RuntimeError
         if sum(operators.storage_extent(tensor) for tensor in tensors_of(case)) > _MOST_ELEMENTS:
-            raise NoGradient("torch does not say without values what a call of this size returns") from error
+            raise NoGradient("the shapes of its results depend on values, and it is too large to try them") from error
     try:
         return _forward(case, _CPU)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:

@@ -221,7 +221,7 @@ def _large_case(order: ProblemOrder, source: schema.SourceFiles, problem: Mappin
             share = _largest_non_finite_share(function, case, device)
             if share <= _MAX_NON_FINITE_SHARE:
                 return case
-            reason = f"{share:.0%} of the results are NaN or infinite with any values that were tried"
+            reason = f"{share:.0%} of the results are NaN or infinite for all values that were tried"
     raise Unfit(reason)
 
 
@@ -350,7 +350,7 @@ def _require_determinism(function: Callable[..., list[Any]], weights: list[torch
     with torch.no_grad():
         first, second = (function([weight.clone() for weight in weights], *inputs) for _ in range(2))
     if not all(torch.equal(a, b) for a, b in zip(first, second, strict=True) if isinstance(a, torch.Tensor)):
-        raise Unfit("the model gives another answer each time (dropout, random numbers)")
+        raise Unfit("the model returns a different result each time (dropout, random numbers)")
 
 
 def _holds_table(buffer: torch.Tensor) -> bool:

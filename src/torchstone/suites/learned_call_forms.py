@@ -89,7 +89,7 @@ def learn(name: str, probe: TorchProbe, dtypes: Iterable[str] | None = None) -> 
         if base is not None:
             forms.append(_widened(probe, bare, base, wanted, forms[0] if forms else None))
     if not forms:
-        raise Unfuzzable(f"no way was found to call it in {', '.join(wanted)}")
+        raise Unfuzzable(f"no call of it succeeded in {', '.join(wanted)}")
     return bare._replace(forms=tuple(forms))
 
 
@@ -99,12 +99,12 @@ def _require_fuzzable(overload: torch._ops.OpOverload, operator: Operator) -> No
     if torch.Tag.inplace_view in overload.tags or (
         torch.Tag.dynamic_output_shape in overload.tags and not any(slot.role == "index" for slot in operator.slots)
     ):
-        raise Unfuzzable("the shapes of its results depend on values, or it has none")
+        raise Unfuzzable("it has no results, or their shapes depend on values")
     if not fills_for(operator.name, TracedCall(())).jitter:
-        raise Unfuzzable("torch does not check what its values point at")
+        raise Unfuzzable("torch does not check its index values")
     for argument in operator.declared:
         if argument.slot is None and not argument.ways:
-            raise Unfuzzable(f"nothing is known to give for its argument '{argument.name}' ({argument.type})")
+            raise Unfuzzable(f"no value is known for its argument '{argument.name}' ({argument.type})")
 
 
 # ---- learning

@@ -26,7 +26,7 @@ _SECONDS_TO_START = 180.0
 _MOST_PROCESSES = 16
 _MAX_SHOWN_NAMES = 5
 """Most operators that the progress text names. The others are only counted."""
-CRASHES = "torch crashes or does not end on its samples"
+CRASHES = "torch crashes or hangs on its samples"
 
 
 class Sample(msgspec.Struct, frozen=True, tag="sample"):

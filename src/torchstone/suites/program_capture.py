@@ -35,13 +35,13 @@ FLOAT_READS = 3
 """Number of equal calls in which the values of floating-point tensors are read."""
 MOST_VARIANTS = 8
 """Most calls recorded that differ only in floating-point scalars. Further calls are counted as the first of them."""
-_LIBRARY_MEMORY = "hands on the working memory of a library, whose content nobody promises"
+_LIBRARY_MEMORY = "returns or takes working memory of a library, whose content is undefined"
 _UNJUDGEABLE = dict.fromkeys(("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"), _LIBRARY_MEMORY)
-TOO_LARGE = "too large for its values to be tried in the memory that is left"
+TOO_LARGE = "too large: the free memory does not suffice to try values for it"
 _TRIAL_MEMORY_FACTOR = 8
 """Free memory needed to try values, in multiples of the arguments. With less, the program could be killed before the
 file is written."""
-UNDECLARED_WRITE = "writes to an argument, which its schema does not say"
+UNDECLARED_WRITE = "writes to an argument that its schema does not declare as written"
 INTERRUPTED = "interrupted before its values were tried"
 
 

@@ -27,8 +27,8 @@ TIMED_BYTES = 1 << 20
 """Bytes of all arguments below which a call is not timed. Most smaller calls of the dataset took less than three
 launches of an empty kernel (H100). Their time is that of launching, not of the kernel."""
 SAME_CALL = "the same call as an earlier row, which counts for both"
-SYNTHETIC = "synthetic: seen in no model"
-UNEXPLAINED = "the source leaves it out and does not say why"
+SYNTHETIC = "synthetic: not recorded from a model"
+UNEXPLAINED = "left out by the source, without a reason"
 NOT_DOMINATED = "not dominated by overhead"
 _MAX_SHOWN_MODELS = 3
 
@@ -126,7 +126,7 @@ class TraceSuite:
 
 
 class WholeTraceSuite(TraceSuite):
-    """Every operator call of torchbench's dataset, whatever it says about the call."""
+    """Every operator call of torchbench's dataset, also those outside of its benchmark."""
 
     name = "torchbench-all"
     whole = True
@@ -142,7 +142,7 @@ def _require_known_operators(query: CaseQuery, rows: list[Recorded], suite: str)
 def _is_overhead_dominated(recorded: Recorded) -> bool:
     if recorded.row.is_overhead_dominated_op is None:
         raise UsageError(
-            f"{recorded.place}: nobody has measured whether this call is dominated by overhead "
+            f"{recorded.place}: the row does not say whether this call is dominated by overhead "
             "(is_overhead_dominated_op). Leave out --overhead-dominated."
         )
     return recorded.row.is_overhead_dominated_op

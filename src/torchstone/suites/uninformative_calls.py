@@ -14,16 +14,16 @@ from torchstone.operator_categories import base_name, is_of
 from torchstone.schema import Argument, Case, Scalar, Sequence, Tensor, tensors_of
 from torchstone.suites.smoke import EXCUSES
 
-COPY = "with these arguments it is a copy: who hands over what was given is right"
-CONSTANT = "the answer is the same whatever the values are"
-FLAGS = "a number's flag is whether it is zero: who converts what was given is right"
-EXTREME = "the largest or smallest of many seldom lies in a part that is left out"
-ANY = "among many flags there is nearly always one"
-UNUSED = "out of training the saved statistics are nobody's"
-WEIGHTS = "without weights their sum is the number of rows"
-SWITCH = "one flag decides about all, and is met by chance"
-FEW_FLAGS = "few flags are met by chance"
-WORKING_MEMORY = "what a fused attention returns beside its result is working memory of its own"
+COPY = "with these arguments the right result is a copy of an argument"
+CONSTANT = "the result is the same for all values of the arguments"
+FLAGS = "the comparison with 0 equals a conversion to bool, so a kernel that only converts is right"
+EXTREME = "a kernel that skips part of the input seldom misses the largest or smallest element"
+ANY = "over many booleans, any and all nearly always give the same result"
+UNUSED = "outside of training the saved statistics are undefined"
+WEIGHTS = "without weights the total weight is the number of rows"
+SWITCH = "one boolean decides the whole result, and a guess of it may be right"
+FEW_FLAGS = "the result has so few booleans that a guess may be right"
+WORKING_MEMORY = "besides its result, fused attention returns working memory, whose content is undefined"
 MANY_TERMS = "the rounding errors of very many terms cancel, so that lower precision does not show in their mean"
 
 _NEUTRAL = {"add": 0, "add_": 0, "sub": 0, "sub_": 0, "mul": 1, "mul_": 1, "div": 1, "div_": 1, "pow": 1}

@@ -170,7 +170,7 @@ class Worker:
     def _reply_to(self, token: str, deadline: float) -> Reply:
         reply = self._receive(deadline)
         if isinstance(reply, Ready) or reply.token != token:
-            raise BadReplyError("a reply to something that was not asked")
+            raise BadReplyError("the worker replied to a command that was not sent")
         return reply
 
     def go(self) -> None:
@@ -185,7 +185,7 @@ class Worker:
         """Raise BadReplyError if the reply pipe has bytes. Between commands only a candidate writes there."""
         self._pipes.read_available()
         if self._pipes.unread_bytes:
-            raise BadReplyError(f"{self._pipes.unread_bytes} bytes on the reply pipe that nothing asked for")
+            raise BadReplyError(f"{self._pipes.unread_bytes} bytes on the reply pipe that reply to no command")
 
     def _send(self, data: bytes, descriptor: int | None, deadline: float) -> None:
         view = memoryview(data)
@@ -258,7 +258,7 @@ class Worker:
         except OverLimitError:
             if self._freezer is not None and self._freezer.refusal is not None:
                 raise InfrastructureError(
-                    f"the judge may not stop its own worker ({self._freezer.refusal.strerror}). "
+                    f"the system does not let the judge freeze its own worker ({self._freezer.refusal.strerror}). "
                     "Allow ptrace (in a container: --cap-add SYS_PTRACE)."
                 ) from None
             raise
@@ -312,7 +312,7 @@ class Worker:
         killed = self._freezer.thaw()
         if killed and self.pid not in killed:
             # A frozen process takes no processor time, but its death does, while another worker is timed.
-            raise OverLimitError("processes", "a process of the worker's died while it was held still")
+            raise OverLimitError("processes", "a process of the worker died while the worker was frozen")
 
     def check_alive(self) -> None:
         """Raise WorkerEndedError if its process was killed: then unreadable memory is no proof of a wrong address."""

@@ -253,7 +253,7 @@ class WorkerPool:
         if access != self._access:  # a candidate must not make the judge use weaker methods
             worker.kill()
             raise InfrastructureError(
-                "the judge may no longer stop or read its workers as it could before. "
+                "the system no longer lets the judge freeze its workers or read their memory. "
                 "Allow ptrace for the whole run (in a container: --cap-add SYS_PTRACE)."
             )
 

@@ -49,7 +49,9 @@ class PointSession:
         for file in request.files:
             operation = load_operation(file, request.seed)
             if operation.name in self._operations:
-                raise UsageError(f"{file} defines '{operation.name}', which there is already. Give it another 'name'.")
+                raise UsageError(
+                    f"{file} defines '{operation.name}', which is defined already. Give it another 'name'."
+                )
             self._operations[operation.name] = operation
             own.append(OwnOperation(file, operation.name, tuple(operation.implementations)))
         limits = SpeedLimits(device, name, request.threads, request.ceilings_folder)

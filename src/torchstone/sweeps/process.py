@@ -26,7 +26,7 @@ _LOG_CHARACTERS = 200
 
 def _ending_reason(ending: str) -> str:
     if "SIGKILL" in ending:
-        return f"{rows.OUT_OF_MEMORY}: the process {ending}, which is how the system ends one that takes too much"
+        return f"{rows.OUT_OF_MEMORY}: the process {ending}, as the system does to a process that takes too much memory"
     return f"{rows.CRASHED}: the process {ending}"
 
 

@@ -100,7 +100,9 @@ def _profiled(order: SweepProfileRequest, folder: Path) -> ProfilerResult:
         notice = f"not on this machine. Install NVIDIA {tool.product}, or put {tool.name} on the PATH."
         return ProfilerResult(tool.name, "absent", notice)
     if order.opening.device_type != "cuda":
-        return ProfilerResult(tool.name, "unavailable", "it sees CUDA kernels, and this is the CPU. Use torch.")
+        return ProfilerResult(
+            tool.name, "unavailable", "it profiles CUDA kernels only, and the device is the CPU. Use torch."
+        )
     return _under_tool(order, tool, path, folder)
 
 
@@ -140,6 +142,6 @@ def _run(order: SweepProfileRequest, launching: Sequence[str]) -> Ended:
 
 def _what_it_said(ended: Ended) -> str:
     if ended.exit_code is None:
-        return f"no end within {SECONDS:.0f} s. Profile fewer points."
+        return f"it did not end within {SECONDS:.0f} s. Profile fewer points."
     lines = [line.strip() for line in ended.output.splitlines() if line.strip()]
     return f"it ended with exit code {ended.exit_code}" + (f": {lines[-1]}" if lines else ".")

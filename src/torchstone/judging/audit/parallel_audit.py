@@ -60,7 +60,9 @@ def _in_several_processes(
                 parts[submitted[future]] = future.result()
                 watch(done, len(cases))
         except BrokenProcessPool as error:
-            raise InfrastructureError("a process of the audit ended: torch ended it, or its memory did.") from error
+            raise InfrastructureError(
+                "a process of the audit died: torch crashed, or the machine ran out of memory."
+            ) from error
     return [parts[index] for index in range(len(cases))]
 
 

@@ -103,10 +103,10 @@ def judge_errors_together(
     got, wanted = shown_apart(subject.got[index].item(), subject.values.centre[index].item())
     message = (
         f"output {subject.place.position}: every element is within its bound, but the {name} of the errors is "
-        f"{shown(over * float(allowed))} typical ones of an honest kernel, allowed {shown(float(allowed))}"
-        f"{shown_factor(over, 1.0)}: lower precision inside, or a bias; worst at {list(index)}: got {got}, "
+        f"{shown(over * float(allowed))} times the typical error, allowed {shown(float(allowed))}"
+        f"{shown_factor(over, 1.0)}: lower precision inside the kernel, or a bias; worst at {list(index)}: got {got}, "
         f"expected {wanted}; {inputs_at(subject.call, subject.place, index, subject.got.shape)}; "
-        f"torch's own is at {float(own):.2g} of the allowed"
+        f"torch's own {name} is {float(own):.2g} of the allowed"
     )
     wrong = WrongResult(
         position=subject.place.position,

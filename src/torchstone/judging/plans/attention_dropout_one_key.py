@@ -71,11 +71,12 @@ def dropout_mismatch_text(drawn: torch.Tensor, got: torch.Tensor) -> str | None:
     wrong = has_kept_value & ~(errors <= tolerance * kept.abs())
     if int(wrong.sum()) > _MOST_WRONG_SHARE * int(has_kept_value.sum()):
         worst = int(torch.where(wrong, errors.nan_to_num(nan=math.inf), -1.0).argmax())
-        found = f"got {float(result.flatten()[worst]):.6g}, torch keeps {float(kept.flatten()[worst]):.6g} or nothing"
-        return f"{int(wrong.sum())} of {int(has_kept_value.sum())} elements that one value makes are otherwise; {found}"
+        found = f"got {float(result.flatten()[worst]):.6g}, expected 0 or {float(kept.flatten()[worst]):.6g}"
+        counted = f"{int(wrong.sum())} of {int(has_kept_value.sum())} elements"
+        return f"{counted} are neither 0 nor the result of the one key; {found}"
     appeared = int((finite & (kept == 0.0) & (result != 0.0)).sum()) / got.shape[-1]
     if unlikelihood(appeared, _never_kept(drawn, has_kept_value) / got.shape[-1]) > _MOST_UNLIKELIHOOD:
-        return f"a value shows in {round(appeared)} rows where none of torch's {len(drawn)} draws has any"
+        return f"{round(appeared)} rows are not 0, although they are 0 in all {len(drawn)} draws of torch"
     return None
 
 

@@ -44,8 +44,8 @@ class Autocorrelation:
         if largest <= allowed:
             return None
         return (
-            f"elements {int(distance)} places apart follow one another otherwise than torch's: "
-            f"{largest:.3g} deviations, bound {allowed:.3g}, in a stretch of {length}"
+            f"the autocorrelation of elements {int(distance)} places apart differs from torch's by "
+            f"{largest:.3g} deviations, bound {allowed:.3g}, over {length} elements"
         )
 
 

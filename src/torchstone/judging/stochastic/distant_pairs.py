@@ -66,8 +66,8 @@ class Pairs:
         if square <= allowed:
             return None
         return (
-            f"elements depend on one another otherwise than torch's: {where}, "
-            f"chi-square of their joint histogram {square:.4g}, bound {allowed:.4g}"
+            f"pairs of elements have another joint distribution than torch's: {where}, "
+            f"chi-square of the joint histogram {square:.4g}, bound {allowed:.4g}"
         )
 
 

@@ -73,7 +73,7 @@ _GROUP_SIZE_MARGIN = 1.5
 """Factor on the measured number of elements that change together."""
 _LEAST_VARIANCE_RATIO = 3.0
 """From this many times the variance of independent elements on, elements count as changing together."""
-_NOT_FINITE = "not all values are finite, as all of torch's are"
+_NOT_FINITE = "not all values are finite; all of torch's values are"
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +134,8 @@ def _statistics_mismatch_text(
         _STATISTIC_NAMES, numbers, owns.mean(dim=1), off, allowed, strict=True
     ):
         if much > bound:
-            around = f"{own.shape[0]} draws of torch's lie around {float(torchs):.4g}"
-            return f"{text} is {float(number):.4g}; {around}, bound {float(bound):.3g} from there"
+            around = f"the mean of {own.shape[0]} draws of torch is {float(torchs):.4g}"
+            return f"{text} is {float(number):.4g}; {around}, allowed difference {float(bound):.3g}"
     return None
 
 
@@ -206,7 +206,7 @@ def kolmogorov_mismatch_text(own: torch.Tensor, result: torch.Tensor, widened: f
     if distance <= allowed:
         return None
     return (
-        "the values are distributed otherwise than torch's: "
+        "the values have another distribution than torch's: "
         f"Kolmogorov-Smirnov distance {distance:.3g}, bound {allowed:.3g}"
     )
 
@@ -224,11 +224,11 @@ def _kolmogorov(own: torch.Tensor, result: torch.Tensor) -> tuple[float, float]:
 
 _STATISTIC_NAMES = (
     "the mean rank of the values",
-    "the deviation of the ranks of the values",
-    "how closely the values follow their inputs",
-    "the mean product of neighbouring values",
-    "the share of values that torch never draws there",
-    "the share of values that repeat the call before",
+    "the standard deviation of the ranks of the values",
+    "the correlation of the values with torch's mean at the same place",
+    "the mean product of the ranks of adjacent values",
+    "the share of values that torch never draws at the same place",
+    "the share of values that are equal to those of the previous call",
 )
 
 

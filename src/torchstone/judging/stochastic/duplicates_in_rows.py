@@ -42,7 +42,7 @@ class DuplicatesInRows:
         counts = [_duplicates(values.reshape(-1, length), rows, places) for values in (draw.got, *own)]
         got, *owns = torch.stack(counts).tolist()
         if self._each_once and got:
-            return f"{got:g} values came more than once in a row, where each may come once"
+            return f"{got:g} duplicate values within rows; each value may occur only once in a row"
         self._measure_spread(owns)
         chance = len(rows) * len(places) * (len(places) - 1) / 2 / LEAST_GRID if draw.epsilon else 0.0
         here = [got, sum(owns), chance]
@@ -54,8 +54,8 @@ class DuplicatesInRows:
                 > COUNT_EXPONENT * self._exponent_factor
             ):
                 return (
-                    f"{mine:g} values came more than once in a row; "
-                    f"of torch's own draws {torchs:g} in {len(owns)} times as many"
+                    f"{mine:g} duplicate values within rows; {torchs:g} in torch's draws, which have {len(owns)} times "
+                    "as many values"
                 )
         return None
 

@@ -34,7 +34,7 @@ class InputAgreement:
             self._measure_width(draw)
         own = draw.own_here
         found = _agreement(draw, own[:1], draw.got_here.unsqueeze(0), own[1:2])[:, :, 0].tolist()
-        names = ("ranks of the values follow", "values coincide with")
+        names = ("correlation of ranks", "number of equal values")
         for which, (name, (total, square, level)) in enumerate(zip(names, found, strict=True)):
             self._sums[which] += total
             self._squares[which] += square
@@ -46,8 +46,9 @@ class InputAgreement:
                 )
                 if abs(more) > allowed:
                     return (
-                        f"how closely the {name} what the inputs make of them is {torchs + more:.4g}"
-                        f"{' over all calls' * place}; torch's own draw: {torchs:.4g}, bound {allowed:.3g} from there"
+                        f"the {name} with a torch draw from the same inputs is {torchs + more:.4g}"
+                        f"{' over all calls' * place}; "
+                        f"that of another torch draw is {torchs:.4g}, allowed difference {allowed:.3g}"
                     )
         return None
 

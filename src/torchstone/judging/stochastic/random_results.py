@@ -107,8 +107,8 @@ class _ConstantResult:
         if unlikelihood(self._different, self._chance * self._examined) <= _RARE_EXPONENT:
             return None
         return (
-            f"{self._different} of {self._examined} elements (of all calls) are not what torch always draws there, "
-            f"worst by {float((expected - result).abs().amax()):.3g}"
+            f"{self._different} of {self._examined} elements (of all calls) differ from the value that torch always "
+            f"draws there, the worst by {float((expected - result).abs().amax()):.3g}"
         )
 
 
@@ -339,7 +339,7 @@ class RandomResults:
                 self._remainder_rates[place, modulus] = Rates(self._name, own)
             text = self._remainder_rates[place, modulus].mismatch_text(own, left)
             if text is not None:
-                return f"after division by {modulus}, {text}"
+                return f"remainders after division by {modulus}: {text}"
         return None
 
     def _selected_values_mismatch_text(

@@ -104,8 +104,8 @@ class Repeats:
             allowed = math.sqrt(2.0 * exponent * each.terms * at_once)
             if (1.0 - _FEWER_DIFFERENCES_SLACK) * each.torchs - each.candidates > allowed:
                 return (
-                    f"the same arguments give the same draw: {each.candidates} elements differ from one call to "
-                    f"another with the same arguments{where}, {each.torchs} of torch's own"
+                    f"calls with the same arguments return too similar draws: {each.candidates} elements differ "
+                    f"between two calls{where}; between torch's draws {each.torchs} differ"
                 )
         return None
 

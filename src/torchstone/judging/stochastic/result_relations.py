@@ -139,7 +139,7 @@ class _Group:
             return None
         where = [int(index) for index in torch.unravel_index(ruled_out.argmax(), ruled_out.shape)]
         found = f"in {int(ruled_out.amax())} of {int(elements)} elements {self._cell(where)}"
-        return f"{found}; in none of torch's {int(torchs)}"
+        return f"{found}; in none of torch's {int(torchs)} elements"
 
     def _cell(self, where: Sequence[int]) -> str:
         """The cell in words. The comparison is left out if the signs alone never occur in torch's draws."""

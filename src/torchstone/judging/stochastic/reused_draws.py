@@ -145,8 +145,8 @@ class _Likeness:
         if largest <= self._allowed:
             return None
         return (
-            f"the values follow those of an earlier call: the likeness in {len(self._places)} places is "
-            f"{largest:.3g} deviations from that of torch's own draw, bound {self._allowed:.3g}"
+            f"the values are correlated with those of an earlier call: the correlation at {len(self._places)} places "
+            f"is {largest:.3g} deviations from that of torch's own draw, bound {self._allowed:.3g}"
         )
 
     def _angles(self, values: torch.Tensor) -> torch.Tensor:
@@ -213,9 +213,9 @@ class _Neighbours:
         if excess <= CLASSES / 2 and excess_in_all <= allowed:
             return None
         return (
-            f"neighbouring values are those of earlier calls: of {CLASSES} groups that are looked at {repeated[0]} "
-            f"stood in one, {repeated[1]} of torch's own "
-            f"({self._repeated_windows[0]} and {self._repeated_windows[1]} in all calls)"
+            f"sequences of adjacent values repeat those of earlier calls: {repeated[0]} of {CLASSES} examined ones, "
+            f"of torch's own draw {repeated[1]} "
+            f"(in all calls {self._repeated_windows[0]}, of torch's draws {self._repeated_windows[1]})"
         )
 
     def _window_length(self, values: torch.Tensor) -> int:
@@ -312,7 +312,7 @@ class _Values:
         if most <= allowed or odds <= EXPONENT + math.log(self._comparisons):
             return None
         return (
-            f"values are those of an earlier call: of {CLASSES} that are looked at {most} occurred in one, bound "
+            f"values repeat those of an earlier call: {most} of {CLASSES} examined values occurred in one call, bound "
             f"{allowed:.3g}"
         )
 

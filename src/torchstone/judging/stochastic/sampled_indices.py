@@ -33,4 +33,4 @@ def range_message(source: torch.Tensor, result: torch.Tensor) -> str | None:
     low, high = (int(each) for each in result.aminmax())
     if low >= 0 and high < source.shape[-1]:
         return None
-    return f"indices from {low} to {high} occur; there are {source.shape[-1]} to choose from"
+    return f"indices lie between {low} and {high}; expected 0 to {source.shape[-1] - 1}"

@@ -113,9 +113,9 @@ class Rates:
             return None
         torchs = float(self._mean[which])
         return (
-            f"values {self._thresholds.name(which)} are {torchs + float(self._difference[which]):.7g} of "
-            f"{self._elements} in {self._calls} calls; torch's own are {torchs:.7g}, "
-            f"bound {float(allowed[which]):.4g} from there"
+            f"{torchs + float(self._difference[which]):.7g} of {self._elements} values in {self._calls} calls are "
+            f"{self._thresholds.name(which)}; of torch's own values {torchs:.7g} are, "
+            f"allowed difference {float(allowed[which]):.4g}"
         )
 
 

@@ -40,10 +40,10 @@ NEGATIVE = Uniform(-8.0, -0.125)
 
 
 EXCUSES = {
-    "empty": "there is no element to be wrong: structure, dtype and shape are what is judged",
-    "one-element": "one element is its own mean, may be its input, and a flag or a zero is met by chance",
-    "of-nothing": "a sum over nothing is zero, whatever the inputs are",
-    "empty-part": "the other part is empty, so that a copy is the right answer",
+    "empty": "the result has no elements: only its structure, dtype and shape are judged",
+    "one-element": "the result has one element: its mean, a copy of the input, 0 or a guessed boolean may be right",
+    "of-nothing": "a sum over no elements is 0 for all inputs",
+    "empty-part": "the other part is empty, so the right result is a copy of this one",
 }
 """Tags of cases that trivial kernels may pass, and why. The cases are there for kernels that crash on them."""
 
