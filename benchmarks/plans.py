@@ -36,7 +36,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, draw_calls
+from torchstone.calls.draw_arguments import DrawnCall, draw_calls
 from torchstone.errors import TorchstoneError
 from torchstone.judge_process import variant_checks
 from torchstone.judge_process.job_retries import judge

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from golden import require_golden
-from torchstone.calls.random_arguments import calls_on
+from torchstone.calls.draw_arguments import calls_on
 from torchstone.cli.replay import told
 from torchstone.judge_process.verdict_wording import about_inputs, on_variant, replay_of, verdict_for_ending
 from torchstone.judging import DrawnCall, ExpectedValues, ResultPosition

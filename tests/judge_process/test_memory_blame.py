@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from torchstone import operators
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.calls.reference_calls import Evaluator, ReferenceFailure
 from torchstone.calls.torch_errors import excusing_shortage_if, operator_errors
 from torchstone.judge_process import measured_parties

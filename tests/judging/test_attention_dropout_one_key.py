@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from torchstone.calls.random_arguments import draw_calls
+from torchstone.calls.draw_arguments import draw_calls
 from torchstone.judging import Reference, planted_calls
 from torchstone.judging.compare.agreement import compare_many
 from torchstone.judging.comparison_result import Agreement, Mismatch

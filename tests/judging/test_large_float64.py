@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.calls.reference_calls import Evaluator, ResultPosition
 from torchstone.judging.reference import float64
 from torchstone.schema import Case, Integers, Normal, Scalar, Sequence, Tensor

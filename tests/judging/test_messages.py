@@ -12,7 +12,7 @@ import torch
 
 from judging.cases import case, plans_for, tensor
 from torchstone import registry
-from torchstone.calls.random_arguments import DrawnCall, calls_on
+from torchstone.calls.draw_arguments import DrawnCall, calls_on
 from torchstone.judging import Mismatch, Reference, ResultPosition, compare, draw_call, inputs_of, plant
 from torchstone.judging.compare.input_wording import inputs_at
 from torchstone.judging.number_wording import shown_apart, shown_factor
@@ -67,7 +67,7 @@ def test_the_first_mismatch_of_a_process_imports_no_library_for_algebra() -> Non
     program = """
 import sys, torch
 from judging.cases import case, tensor
-from torchstone.calls.random_arguments import calls_on
+from torchstone.calls.draw_arguments import calls_on
 from torchstone.judging import Reference, compare
 CPU = torch.device("cpu")
 stated = case("aten.add.Tensor", tensor(2, 3), tensor(3))

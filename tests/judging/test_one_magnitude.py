@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judging.cases import plans_for
-from torchstone.calls.random_arguments import draw_call, draw_calls
+from torchstone.calls.draw_arguments import draw_call, draw_calls
 from torchstone.judging import Mismatch, Reference, compare_many, plant, planted_calls
 from torchstone.judging.plans.one_magnitude import OneMagnitude, exists_for_precision
 from torchstone.schema import Case, Integers, Normal, Tensor, Uniform

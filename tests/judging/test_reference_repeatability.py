@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.calls.reference_calls import Evaluation, Evaluator
 from torchstone.judging import (
     Expected,

@@ -7,7 +7,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.errors import UsageError
 from torchstone.schema import Case, Tensor, WindowPositions
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import torchstone
 from torchstone import operators
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.errors import UsageError
 from torchstone.operators import overloads
 from torchstone.schema import Case, Integers, Normal, Scalar, Tensor, tensors_of

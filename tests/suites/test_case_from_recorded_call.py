@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.suites import case_from_recorded_call
 from torchstone.suites.case_from_recorded_call import Unfit, domains_of, fit
 from torchstone.suites.enlarging import ELEMENTS, enlarged

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchstone import gradient_operators, operators
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.executors.base import ExecutorOptions
 from torchstone.executors.local import LocalExecutor
 from torchstone.schema import (

@@ -16,7 +16,7 @@ import torch
 
 import huggingface_models
 from torchstone import operators
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.schema import Case, Given, Scalar, Sequence, Uniform, tensors_of
 from torchstone.suites import CaseQuery, input_bytes, select_cases
 from torchstone.suites.cuda_attention import BACKWARD, FORWARD, on_cuda

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchstone import operators
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.errors import MissingExtraError, UsageError
 from torchstone.schema import Case, JudgedDevice, Normal, Scalar, Sequence, Tensor, decode, encode, tensors_of
 from torchstone.suites import CaseQuery, input_bytes

@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, batched_view
+from torchstone.calls.draw_arguments import DrawnCall, batched_view
 from torchstone.calls.torch_errors import OPERATOR_ERRORS as OPERATOR_ERRORS
 from torchstone.calls.torch_errors import is_out_of_memory, operator_errors
 from torchstone.errors import TorchstoneError

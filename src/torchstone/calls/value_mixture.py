@@ -1,6 +1,6 @@
 """Makes drawn values less uniform: adds scales, runs, ramps, signs, heavy tails and special values in random places.
 
-:mod:`torchstone.calls.random_arguments` draws values by recipes. This module gets drawn values ``(calls, elements)``
+:mod:`torchstone.calls.draw_arguments` draws values by recipes. This module gets drawn values ``(calls, elements)``
 and changes about one in sixteen of them in place. Most elements keep the declared distribution, so that results stay
 representable and honest kernels well conditioned. A kernel can no longer rely on properties of plain draws. These are a
 mean of about 0, no two equal values, nothing beyond five sigma, the end distributed like the beginning.

@@ -84,7 +84,7 @@ def _is_refused_elsewhere(case: Case, seed: int) -> bool:
     from torch._decomp import decomposition_table
 
     from torchstone import operators
-    from torchstone.calls.random_arguments import draw_call
+    from torchstone.calls.draw_arguments import draw_call
     from torchstone.calls.reference_calls import OPERATOR_ERRORS, Evaluator
 
     overload = operators.resolve(case.operator)
@@ -106,7 +106,7 @@ def _is_consistent(case: Case, seed: int) -> bool:
     """Whether torch gives the same for strided arguments: its fast and slow code may differ on special values."""
     import torch
 
-    from torchstone.calls.random_arguments import draw_call
+    from torchstone.calls.draw_arguments import draw_call
     from torchstone.calls.reference_calls import Evaluator
     from torchstone.judging.compare.agreement import compare
     from torchstone.judging.comparison_result import Agreement

@@ -3,7 +3,7 @@
 The worker is the untrusted process that runs the kernel.
 """
 
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor, batched_view, draw_call, draw_calls
 from torchstone.calls.reference_calls import ReferenceFailure, ResultPosition
 from torchstone.calls.resizing import strides_like
 from torchstone.judging.arithmetic_device import arithmetic_device_of

@@ -16,7 +16,7 @@ import torch
 
 from torchstone import model_operators, operators, schema
 from torchstone.calls.bitwise_equality import are_identical, bits
-from torchstone.calls.random_arguments import DrawnCall, calls_on, draw_storages
+from torchstone.calls.draw_arguments import DrawnCall, calls_on, draw_storages
 from torchstone.calls.reference_calls import Evaluation, ReferenceFailure
 from torchstone.calls.torch_errors import operator_errors
 from torchstone.chain import LEAST_ELEMENTS, MOST_ELEMENTS, Chain, Moved

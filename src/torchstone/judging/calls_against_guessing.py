@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from torchstone.calls.random_arguments import draw_calls
+from torchstone.calls.draw_arguments import draw_calls
 from torchstone.judging.reference.case_reference import Reference
 from torchstone.judging.reference.expected import Expected
 from torchstone.judging.reference.unused_randomness import draws_nothing

@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.calls.reference_calls import Evaluator, ResultPosition, Tensors
 from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.comparison_result import Mismatch, Reason

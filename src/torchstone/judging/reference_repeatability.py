@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnTensor
+from torchstone.calls.draw_arguments import DrawnTensor
 from torchstone.calls.reference_calls import ReferenceFailure
 from torchstone.judging.compare.agreement import compare
 from torchstone.judging.compare.reference_trust import decomposition_has_same_shapes, reference_is_consistent

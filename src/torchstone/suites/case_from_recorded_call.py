@@ -17,7 +17,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.calls.random_or_undefined_results import FEW_RANDOM_ELEMENTS
 from torchstone.calls.reference_calls import Evaluator, ReferenceFailure, is_continuous
 from torchstone.errors import UsageError

@@ -17,7 +17,7 @@ import torch
 
 from torchstone import operators, schema
 from torchstone.calls.bitwise_equality import bits
-from torchstone.calls.random_arguments import DrawnCall, draw_call
+from torchstone.calls.draw_arguments import DrawnCall, draw_call
 from torchstone.calls.random_or_undefined_results import draws_random_numbers, leaves_values_undefined
 from torchstone.calls.reference_calls import Evaluator, ReferenceFailure
 from torchstone.calls.resizing import resized

@@ -14,7 +14,7 @@ import msgspec
 import torch
 
 from torchstone import operators
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.schema import Argument, Case, Normal, Scalar, Sequence, Tensor, gradient_operator, tensors_of
 
 BACKWARD = "backward"

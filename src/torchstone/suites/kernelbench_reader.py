@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from torchstone import model_operators, operators, schema
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.calls.reference_calls import OPERATOR_ERRORS
 from torchstone.calls.torch_errors import is_out_of_memory
 from torchstone.errors import UsageError

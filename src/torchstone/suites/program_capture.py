@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.errors import UsageError
 from torchstone.operator_categories import base_name
 from torchstone.suites.base import names_operator

@@ -24,7 +24,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, draw_call
+from torchstone.calls.draw_arguments import DrawnCall, draw_call
 from torchstone.calls.reference_calls import OPERATOR_ERRORS, ReferenceFailure, is_continuous
 from torchstone.judging.compare.agreement import compare
 from torchstone.judging.comparison_result import Agreement

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from torchstone import schema
-from torchstone.calls.random_arguments import DrawnTensor, batched_view
+from torchstone.calls.draw_arguments import DrawnTensor, batched_view
 from torchstone.calls.reference_calls import ResultPosition, Tensors, is_continuous
 from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.plans.forward_part import cotangents

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor
 from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.number_wording import shown
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.same_values import elementwise_same
 

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import torch
 
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.compare.input_wording import inputs_at, values_at
 from torchstone.judging.comparison_result import Mismatch, Reason

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.forward_part import forward_call

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.errors import UsageError
 from torchstone.judging.plans.all_true_or_false import NoneTrue, Whole
 from torchstone.judging.plans.attention_dropout_one_key import OneKey

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from torchstone.calls.random_arguments import DrawnTensor
+from torchstone.calls.draw_arguments import DrawnTensor
 from torchstone.judging.plans.plan_randomness import PlanRng
 
 _ZERO_EVERY = 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.forward_part import cotangents

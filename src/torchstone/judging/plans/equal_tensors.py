@@ -15,7 +15,7 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in

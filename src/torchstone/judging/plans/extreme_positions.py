@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor
 from torchstone.judging.plans.base import Plan, Policy, When
 from torchstone.judging.plans.case_facts import CaseFacts, is_normal
 from torchstone.judging.plans.plan_randomness import PlanRng, elements, place_extremes, unravelled

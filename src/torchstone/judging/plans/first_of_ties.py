@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torchstone import model_operators, operators
 from torchstone.calls.dispatched_operators import dispatched_operators
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 
 
 def promises_first_of_ties(call: DrawnCall) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import msgspec
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.gradient_operators import REQUESTED_GRADIENTS
 
 

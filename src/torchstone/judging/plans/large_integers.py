@@ -12,7 +12,7 @@ import itertools
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy
 from torchstone.judging.plans.case_facts import INTEGERS, CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, place_extremes, places_in

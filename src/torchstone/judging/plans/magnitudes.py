@@ -11,7 +11,7 @@ import math
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor
 from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When, is_pointwise
 from torchstone.judging.plans.case_facts import CaseFacts, is_complex, is_unbounded

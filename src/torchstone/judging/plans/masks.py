@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, overlaps
+from torchstone.calls.draw_arguments import DrawnCall, overlaps
 from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, Positions, When, is_pointwise
 from torchstone.judging.plans.case_facts import CaseFacts

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from torchstone import operators
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.calls.reference_calls import OPERATOR_ERRORS, ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, When, is_pointwise
 from torchstone.judging.plans.case_facts import CaseFacts, is_normal, is_unbounded

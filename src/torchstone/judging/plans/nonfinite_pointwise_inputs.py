@@ -15,7 +15,7 @@ import math
 import torch
 
 from torchstone import operators
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor
 from torchstone.calls.reference_calls import ResultPosition
 from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.plans.base import Plan, Policy, Positions, When

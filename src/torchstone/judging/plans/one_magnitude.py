@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.case_facts import CaseFacts
 from torchstone.judging.plans.plan_randomness import PlanRng, elements

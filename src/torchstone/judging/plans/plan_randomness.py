@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from torchstone import schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor
 
 _MOST_PLANTED = 4096
 """Most elements of a tensor that one plan writes to."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor
 from torchstone.calls.reference_calls import ResultPosition
 from torchstone.judging.plans.base import Plan, Policy, When, is_pointwise
 from torchstone.judging.plans.case_facts import INTEGERS, CaseFacts, is_bounded, is_unbounded

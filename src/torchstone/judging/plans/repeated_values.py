@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, overlaps
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor, overlaps
 from torchstone.judging.plans.base import Plan, Policy, Positions, When
 from torchstone.judging.plans.case_facts import FLOATS, INTEGERS, CaseFacts
 from torchstone.judging.plans.first_of_ties import promises_first_of_ties

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, DrawnTensor, next_up, overlaps
+from torchstone.calls.draw_arguments import DrawnCall, DrawnTensor, next_up, overlaps
 from torchstone.judging.plans.base import Plan, Policy
 from torchstone.judging.plans.case_facts import CaseFacts, is_complex, is_unbounded, takes_numbers
 from torchstone.judging.plans.complex_values import complex_numbers

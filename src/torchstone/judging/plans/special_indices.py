@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.judging.plans.base import Plan, Policy, When
 from torchstone.judging.plans.case_facts import CaseFacts, may_be_index
 from torchstone.judging.plans.plan_randomness import PlanRng, count_of, elements, places_in, plant_where

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, draw_calls
+from torchstone.calls.draw_arguments import DrawnCall, draw_calls
 from torchstone.calls.reference_calls import Evaluation, Evaluator, ReferenceFailure, is_continuous
 from torchstone.judging.effort_budget import BUDGETS
 from torchstone.judging.plans.base import Plan

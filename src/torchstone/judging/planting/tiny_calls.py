@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, calls_on, draw_call
+from torchstone.calls.draw_arguments import DrawnCall, calls_on, draw_call
 from torchstone.calls.reference_calls import ReferenceFailure, Tensors
 from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.plans.magnitudes import may_be_scaled

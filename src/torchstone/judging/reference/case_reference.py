@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.calls.random_or_undefined_results import draws_random_numbers, leaves_values_undefined
 from torchstone.calls.reference_calls import (
     Evaluator,

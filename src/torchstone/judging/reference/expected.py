@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.calls.reference_calls import Evaluation, ResultPosition, wide_dtype
 from torchstone.judging.reference import bounds
 from torchstone.judging.reference.float64 import FEW_ELEMENTS

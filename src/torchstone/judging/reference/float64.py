@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, batched_view
+from torchstone.calls.draw_arguments import DrawnCall, batched_view
 from torchstone.calls.reference_calls import (
     Evaluator,
     ResultPosition,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.calls.reference_calls import Evaluator, ResultPosition, Tensors, is_continuous, wide_dtype
 from torchstone.judging.reference.float64 import (
     allow_cancellation,

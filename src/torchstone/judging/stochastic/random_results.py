@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import DrawnCall, batched_view
+from torchstone.calls.draw_arguments import DrawnCall, batched_view
 from torchstone.calls.random_or_undefined_results import FEW_RANDOM_ELEMENTS
 from torchstone.calls.reference_calls import Evaluation, Evaluator, ResultPosition, Tensors, inside_view
 from torchstone.judging.plans import attention_dropout_one_key

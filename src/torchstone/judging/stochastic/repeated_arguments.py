@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 
-from torchstone.calls.random_arguments import DrawnCall
+from torchstone.calls.draw_arguments import DrawnCall
 from torchstone.judging.stochastic.results_as_numbers import real_rows
 from torchstone.judging.stochastic.secret_places import secret_places
 

@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.calls.reference_calls import OPERATOR_ERRORS, is_continuous
 from torchstone.calls.resizing import mapped, strides_like
 from torchstone.errors import UsageError

@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.calls.reference_calls import OPERATOR_ERRORS, Evaluator, ReferenceFailure, is_continuous
 from torchstone.errors import UsageError
 from torchstone.gradient_operators import REQUESTED_GRADIENTS

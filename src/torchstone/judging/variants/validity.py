@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from torchstone import operators, schema
-from torchstone.calls.random_arguments import draw_call
+from torchstone.calls.draw_arguments import draw_call
 from torchstone.calls.reference_calls import Evaluation, Evaluator, ReferenceFailure
 from torchstone.calls.resizing import mapped
 from torchstone.errors import UsageError

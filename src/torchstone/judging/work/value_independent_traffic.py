@@ -16,7 +16,7 @@ import secrets
 import torch
 
 from torchstone.calls.bitwise_equality import bits
-from torchstone.calls.random_arguments import draw_calls, draw_storages
+from torchstone.calls.draw_arguments import draw_calls, draw_storages
 from torchstone.calls.torch_errors import operator_errors
 from torchstone.judging.reference.case_reference import Reference
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from judging.cases import case, tensor
 from torchstone import schema
-from torchstone.calls.random_arguments import DrawnTensor
+from torchstone.calls.draw_arguments import DrawnTensor
 from torchstone.errors import UsageError
 from torchstone.judging import draw_call, draw_calls
 from torchstone.schema import (
