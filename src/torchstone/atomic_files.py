@@ -69,7 +69,7 @@ class BackgroundSync:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wait until everything written is on the disk. Leaves the descriptor open."""
+        """Wait until everything written is on the disk. Does not close the descriptor, which belongs to the caller."""
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()

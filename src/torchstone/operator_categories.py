@@ -51,18 +51,18 @@ def _bare(base: str) -> str:
 
 
 def base_name(operator: str) -> str:
-    """``add`` of ``aten.add.Tensor``."""
+    """An operator's name without namespace and overload: ``add`` for ``aten.add.Tensor``."""
     return operator.split(".")[1]
 
 
 @lru_cache(maxsize=4096)
 def classes_of(operator: str) -> frozenset[str]:
-    """The classes of ``aten.add.Tensor``."""
+    """Names of all classes of :data:`CLASSES` that contain the operator with this full name (``aten.add.Tensor``)."""
     return frozenset(name for name, rule in CLASSES.items() if rule.fits(operator))
 
 
 def is_of(operator: str, name: str) -> bool:
-    """Whether an operator is of this class."""
+    """Whether the operator with this full name is in the class ``name``, a key of :data:`CLASSES`."""
     return name in classes_of(operator)
 
 

@@ -145,7 +145,10 @@ def batched_view(storages: torch.Tensor, recipe: schema.Tensor) -> torch.Tensor:
 
 
 def _draw_column(recipe: schema.Tensor, count: int, rng: DrawRng, repeats: bool) -> torch.Tensor:
-    """The storages of one tensor argument for every call."""
+    """Draw the values of one tensor argument for ``count`` calls: a tensor ``(count, extent)``, one storage per row.
+
+    ``repeats``: whether some values are repeated on purpose.
+    """
     storages = _draw(recipe, (count, operators.storage_extent(recipe)), rng, repeats)
     views = batched_view(storages, recipe)
     if isinstance(recipe.fill, _SHAPED_FILLS) and views.numel():
@@ -155,7 +158,10 @@ def _draw_column(recipe: schema.Tensor, count: int, rng: DrawRng, repeats: bool)
 
 
 def _draw(recipe: schema.Tensor, shape: tuple[int, int], rng: DrawRng, repeats: bool) -> torch.Tensor:
-    """Storages with values. For fills that depend on the shape, :func:`_draw_shaped` then overwrites the view."""
+    """Draw values for the storages of all calls. ``shape``: ``(calls, extent)``.
+
+    If a fill's values depend on one another, the caller then overwrites the view with :func:`_draw_shaped`.
+    """
     dtype = operators.torch_dtype(recipe.dtype)
     _refuse_unsuitable_dtype(recipe, dtype)
     if 0 in shape:
@@ -182,7 +188,7 @@ def _draw(recipe: schema.Tensor, shape: tuple[int, int], rng: DrawRng, repeats: 
 
 
 def _draw_shaped(recipe: schema.Tensor, views: torch.Tensor, rng: DrawRng) -> torch.Tensor:
-    """Values for ``(calls, *shape)`` of fills whose values depend on one another or on their position."""
+    """Draw ``(calls, *shape)`` values by a fill whose values depend on one another or on their position."""
     match recipe.fill:
         case schema.SortedIntegers() as fill:
             return _draw_sorted(fill, recipe.shape, views, rng)

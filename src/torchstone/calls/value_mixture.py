@@ -101,7 +101,11 @@ def sprinkle_specials(values: torch.Tensor, rng: DrawRng) -> None:
 
 
 def _apply_changes(values: torch.Tensor, changes: list[Change], rng: DrawRng) -> None:
-    """Place windows at random, and apply the changes to them in turn."""
+    """Rewrite some windows of ``values`` in place. A window is a short run of neighbouring elements of one call.
+
+    Positions and width are random. A change is a function from the values of windows to new ones. The windows are
+    divided among the changes: each window gets one of them.
+    """
     changes = rng.structure.sample(changes, len(changes))
 
     def in_turn(windows: torch.Tensor) -> torch.Tensor:
@@ -117,7 +121,7 @@ def _apply_changes(values: torch.Tensor, changes: list[Change], rng: DrawRng) ->
 
 
 def _rewrite_windows(values: torch.Tensor, width: int, spacing: int, change: Change, rng: DrawRng) -> None:
-    """Rewrite one window of ``width`` elements, at a random position, in about every ``spacing`` elements."""
+    """Rewrite in place one window of ``width`` elements, at a random position, in about every ``spacing`` elements."""
     for region in _regions(values, width, spacing, rng):
         rows, count, size = region.shape
         positions = rng.below(size - width + 1, rows, count, 1)
@@ -129,7 +133,10 @@ def _rewrite_windows(values: torch.Tensor, width: int, spacing: int, change: Cha
 
 
 def _regions(values: torch.Tensor, width: int, spacing: int, rng: DrawRng) -> Iterator[torch.Tensor]:
-    """Yield at most one view ``(calls, regions, size)``, one window per region; for short calls, of some calls only."""
+    """Divide the calls into regions, each of which gets one window. If calls are short, only some calls have a region.
+
+    Yields one view ``(calls, regions, size)`` of the values, or nothing.
+    """
     calls, elements = values.shape
     size = min(max(width, spacing), elements)
     count = elements // size

@@ -47,7 +47,10 @@ def cases_left(plan: JobPlan) -> Counter[str]:
 
 
 class TimeLeft:
-    """Estimates the seconds until the end, from the kinds of the records that are left and the speed so far."""
+    """Estimates the seconds until a run ends, from the records that are left and the time that earlier ones took.
+
+    ``left``: number of records to come, by kind: of timed cases, and of cases that are only checked.
+    """
 
     def __init__(self, left: Counter[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._records_left, self._clock = left, clock
@@ -58,13 +61,13 @@ class TimeLeft:
         """Sum of the seconds of records of this part of the run. With several judges it exceeds the elapsed time."""
 
     def known(self, cost: Cost | None) -> None:
-        """Add a record of an earlier part of the run."""
+        """Count a record that an earlier part of a resumed run made."""
         if cost is not None:
             self._counts[cost.kind] += 1
             self._seconds[cost.kind] += cost.seconds
 
     def add(self, cost: Cost | None) -> None:
-        """Add a record that this part of the run made."""
+        """Count a record that was just made."""
         self._last_record = self._clock()
         if cost is not None:
             if not self._seconds_of_this_part and cost is not ALIKE:  # leave out the time in which judges start

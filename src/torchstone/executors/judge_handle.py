@@ -68,7 +68,7 @@ class JudgeProcess:
         self._options = options
         self._place, self._places = place, places
         self.worker_setup = WorkerSetup()
-        """The set-up of workers that its process was started with."""
+        """The set-up of workers that the judge process was started with."""
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._lifeline: int | None = None
@@ -78,16 +78,16 @@ class JudgeProcess:
         """Number of judges that have died on the current job."""
         self.failed_starts = 0
         self.rests_until = 0.0
-        """Time of the monotonic clock before which it is not started again, after several failed starts."""
+        """Time of the monotonic clock before which the judge is not started again, after several failed starts."""
         self.unjudged_in_a_row: set[str] = set()
         """Implementations whose jobs ended unjudged, one after another. A set, because one implementation that can kill
         the judge must not end the run with three of its cases."""
         self.last_implementation: str | None = None
         self.cases: set[str] = set()
-        """Keys of the cases of which its process has had jobs."""
+        """Keys of the cases of all jobs that the judge process was sent."""
 
     def start(self, setup: WorkerSetup | None = None, fork_server: ZygoteForkServer | None = None) -> None:
-        """Start the process, which sends Opened when its device is open. The fork server, if any, forks its zygote."""
+        """Start the judge process. It sends Opened once its device is open. A fork server, if any, forks its zygote."""
         self.worker_setup = setup or WorkerSetup()
         self.connection, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
@@ -172,7 +172,7 @@ class JudgeProcess:
         return msgspec.structs.replace(record, attempts=record.attempts + lost, **where_on(self.device, self._options))
 
     def exit_message(self) -> str:
-        """One line with the exit code and the end of the printed output."""
+        """One line with the judge process's exit code and the end of its output."""
         assert self._process is not None
         assert self._log is not None
         try:
@@ -187,11 +187,11 @@ class JudgeProcess:
 
     @property
     def is_held(self) -> bool:
-        """Whether it was started, and :meth:`close_lifeline` was not called since."""
+        """Whether the judge was started, and :meth:`close_lifeline` was not called since."""
         return self._lifeline is not None
 
     def close_lifeline(self) -> None:
-        """Close its lifeline and its socket. Then it ends, and all its workers with it."""
+        """Close the judge process's lifeline and socket. Then the process ends, and all its workers with it."""
         if self._process is not None and self._lifeline is not None:
             self.opened = False
             self.connection.close()
@@ -204,7 +204,7 @@ class JudgeProcess:
         self._process = None
 
     def stop(self) -> None:
-        """Close its lifeline and wait until it has ended; kill it if it does not end in time."""
+        """Close the judge process's lifeline and wait until the process ends. Kill it if it does not end in time."""
         if self._process is None:
             return
         self.close_lifeline()

@@ -50,7 +50,7 @@ class Fleet(Protocol):
     """Most jobs of one candidate in one message."""
 
     def judges(self, wanted: int) -> Sequence[RemoteJudge]:
-        """The judges that are ready. ``wanted``: number of waiting and running jobs; -1: none for long.
+        """The judges that are ready. ``wanted``: number of waiting and running jobs; -1: none for a long time.
 
         Is called in every turn of the loop, so it must be fast.
         """
@@ -218,7 +218,11 @@ class RemoteSession(SessionLoop):
             self._handle_loss(_Message(message.judge, missing), "an answer without these jobs")
 
     def _handle_loss(self, message: _Message, why: str) -> None:
-        """Put the message's jobs back or give them up, and report the loss of the judge to the fleet."""
+        """Handle a message that got no usable answer: tell the fleet that its judge is lost, and requeue the jobs.
+
+        The fleet is the set of the executor's judges; it ends the lost one. Each job goes back to the front of the
+        session's queue. A job that too many judges were lost on ends `unjudged` instead.
+        """
         words = f"{message.judge.name}: {' '.join(why.split())[:500]}"
         self._known.pop(message.judge.name, None)
         self._fleet.lost(message.judge, words)

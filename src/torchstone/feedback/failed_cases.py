@@ -69,7 +69,7 @@ def _special_values(wrong: WrongElements) -> tuple[str, str]:
 
 
 def _merged(group: list[FailedCase]) -> FailedCase:
-    """Equal failures as one: that of a stated case and with most elements, with the arguments of some others."""
+    """One failure for equal ones: of a stated case if possible, with most elements, and some others' arguments."""
     first, *others = sorted(group, key=lambda item: (item.is_variant, -_elements(item)))
     return msgspec.structs.replace(
         first,
@@ -170,13 +170,13 @@ class _Call:
         return f"gradient of {found.arguments[place]}" if is_gradient else f"output {position}"
 
     def coarse_error(self, error: float | None) -> float | None:
-        """The error, in a hidden call only its power of ten: if the kernel returned 0, it is the hidden value."""
+        """The error. If the call is hidden, only its power of ten: if the kernel returned 0, the error is the value."""
         if not error or not self.is_hidden or not math.isfinite(error):
             return error
         return float(10.0 ** math.floor(math.log10(error)))
 
     def without_values(self, text: str) -> str:
-        """The text; in a hidden call without decimal numbers. Integers stay: they are sizes and dimensions."""
+        """The text. If the call is hidden, its decimal numbers are removed. Integers stay: sizes and dimensions."""
         return _DECIMAL_NUMBER.sub("…", text) if self.is_hidden else text
 
     def shown(self, value: str) -> str:

@@ -21,7 +21,7 @@ _JOIN_SECONDS = 5.0
 
 
 class Answer(NamedTuple):
-    """The result of one order."""
+    """What came of one order: a comparison, or the exception that the runner raised."""
 
     place: int
     """Position of the order in the sequence of orders."""
@@ -45,7 +45,10 @@ class PairThreads:
         self._threads = [threading.Thread(target=self._work, name=f"pair-{i}", daemon=True) for i in range(count)]
 
     def answers(self) -> Iterator[Answer]:
-        """Yield each answer as soon as it arrives. Raises the first `TorchstoneError` that the runner raised."""
+        """Start the threads, and yield the answer to each order (one pair to run) as soon as the pair is finished.
+
+        If the runner raised a `TorchstoneError` for an order, raise it instead of yielding that answer.
+        """
         for thread in self._threads:
             thread.start()
         working = len(self._threads)
@@ -59,7 +62,7 @@ class PairThreads:
                 yield answer
 
     def finished_answers(self) -> Iterator[Answer]:
-        """Yield finished answers that `answers` has not yielded, for a caller that was interrupted while waiting."""
+        """Yield comparisons that `answers` has not yielded, for a caller that was interrupted while waiting for one."""
         while True:
             try:
                 answer = self._answers.get_nowait()

@@ -1,4 +1,7 @@
-"""Data classes of the harness: results of a benchmark, a pair and a run. Frozen, no torch."""
+"""Data classes of the harness: results of a benchmark, a pair and a run. Frozen, no torch.
+
+A pair is a baseline benchmark and an optimized one. Each of the two is a side.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ Side = Literal["baseline", "optimized"]
 
 
 class TimingStats(msgspec.Struct, frozen=True):
-    """The timed calls of one side. Statistics are derived from `raw_times_ms`, which holds every sample."""
+    """Times per call of one side: the baseline or the optimized benchmark.
+
+    All statistics are computed from `raw_times_ms`, which holds every sample.
+    """
 
     mean_ms: float
     median_ms: float

@@ -163,7 +163,10 @@ def _measurement(
 
 
 def _calls_in_a_row(blocks: list[schema.Block], long_calls: int) -> int:
-    """Calls in a row, each on its own memory, whose time is measured: those of a block, or 1 for a repeated call."""
+    """Number of successive calls, each on other memory, to which the measured time per call refers.
+
+    These are the calls of a long block. It is 1 if the reference was timed by repeating one call on the same memory.
+    """
     return long_calls if repeated_call_ns(blocks) is None else 1
 
 
@@ -312,7 +315,7 @@ class _InterleavedTiming:
         return self._rounds_with_confirmations(self._call_parties, lengths), lengths[1]
 
     def _lengths(self, parties: Parties) -> tuple[int, int]:
-        """Calls in a short block and in a long one. The reference's call time is measured once per case and judge."""
+        """Calls of a short block and of a long one. The reference's call time is measured once per case and judge."""
         known, key = self._known_call_ns, self._key_of(parties)
         if key not in known:
             known[key] = long_block_experiment.reference_call_ns(parties, self.bound.sets)

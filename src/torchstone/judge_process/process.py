@@ -69,17 +69,17 @@ class JudgeSettings(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
-    """The device works and a worker could be started."""
+    """Message to the executor, before any job: the device is open, and worker processes can be started."""
 
 
 class Judged(msgspec.Struct, frozen=True, tag="judged"):
-    """The record of a job."""
+    """Message to the executor: the record of a job."""
 
     record: Record
 
 
 class Closed(msgspec.Struct, frozen=True, tag="closed"):
-    """The judge cannot go on, and ends."""
+    """Message to the executor: the judge cannot go on, and ends."""
 
     error: str
     """Name of the error class, see ``errors.py``."""
@@ -87,7 +87,7 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """The judge works on its job, or waits for the lane or for memory. A judge that hangs does not send this."""
+    """Message to the executor: the judge works, or waits for the lane or for memory. One that hangs sends none."""
 
 
 Announcement = Opened | Judged | Closed | Alive

@@ -21,7 +21,7 @@ _CPU = torch.device("cpu")
 
 
 def save_call(path: Path, wanted: Expected, block: BlockResults | None) -> None:
-    """Write the call. Without a block (the kernel crashed, or returned another structure) there is no result."""
+    """Write the call to ``path``. ``block``: the kernel's results; None if it crashed or returned another structure."""
     try:
         torch.save(_contents(wanted, block), path)
     except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError
@@ -48,7 +48,10 @@ def _contents(wanted: Expected, block: BlockResults | None) -> dict[str, Any]:
 
 
 def _arguments(wanted: Expected, storages: list[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
-    """Copies of the arguments over these storages, with the strides and offsets that the kernel saw."""
+    """The positional and keyword arguments of the call, on CPU copies of the given storages.
+
+    The tensors have the strides and offsets that the kernel saw.
+    """
     case = wanted.call.case
     views = [
         operators.view_of(storage.to(_CPU, copy=True), recipe)

@@ -30,10 +30,10 @@ a sign bit is negative."""
 
 
 def only_moves(evaluator: Evaluator, call: DrawnCall) -> bool | None:
-    """Whether torch's own results of a call are moved bits of its arguments. None: no result is floating-point.
+    """Whether the operator only moves bits of its arguments in this call. None: no result is floating-point.
 
-    The drawn values are tried first, and test values only if these show no difference. On a GPU, a value outside an
-    operator's domain may end the process.
+    Compares torch's results with those for the same bits as integers. The call's own values are tried first. Only if
+    results are equal, test values replace some: outside an operator's domain they may end the process on a GPU.
     """
     storages = [tensor.storage for tensor in call.tensors]
     found = False
@@ -84,7 +84,7 @@ def signs_to_keep(native: Tensors, outputs: Sequence[Any], inputs_after: Sequenc
 
 
 def _gives_same_bits(evaluator: Evaluator, case: schema.Case, storages: Sequence[torch.Tensor]) -> bool | None:
-    """Whether the operator on bit patterns gives the bits of its results; None: no result is floating-point."""
+    """Whether torch's operator gives the same bits if it gets bits as integers. None: no result is floating-point."""
     try:
         moved = _results(evaluator, case, [_as_integers(storage.clone()) for storage in storages])
         native = _results(evaluator, evaluator.case, [storage.clone() for storage in storages])

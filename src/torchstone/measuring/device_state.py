@@ -126,7 +126,11 @@ def _growth(before: int | None, after: int | None) -> int:
 
 
 class Watch:
-    """Reads the device before and after every round, and stores which rounds were disturbed."""
+    """Reads counters of host and device before and after every round of timed blocks, and stores disturbed rounds.
+
+    Something else disturbed a round if a worker waited for a core, the host took cores away, or the device lowered its
+    clocks, see :func:`disturbances`.
+    """
 
     def __init__(self, probe: DeviceProbe, workers: Collection[int] = ()) -> None:
         self._probe, self._workers = probe, tuple(workers)

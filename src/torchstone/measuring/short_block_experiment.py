@@ -141,9 +141,13 @@ def short_rounds(
     inspections: Inspections | None = None,
     alone: ExclusiveUse = UNSHARED,
 ) -> list[Block]:
-    """Run bursts until the blocks have the plan's precision or its budget is spent. A doubtful result gets more time.
+    """Run bursts of pairs of blocks until the speedup's 95 % interval is as narrow as ``plan`` requires.
 
-    Significance is no reason to stop: it would make the interval far too narrow.
+    A burst is a few pairs; a pair is one block of calls of each party. There are ``plan.pairs`` to ``plan.most_pairs``
+    pairs. Between these numbers, bursts also end after ``plan.budget_seconds``. A doubtful result gets more time, up to
+    _BUDGET_FACTOR_IF_DOUBTFUL budgets: its interval is wide, or excludes 1 perhaps by chance, see :func:`is_doubtful`.
+
+    That the interval excludes 1 is no reason to stop: stopping then would make intervals far too narrow.
     """
     began = alone.seconds()
     blocks: list[Block] = []
@@ -191,7 +195,11 @@ def short_confirmations(
     wanted: Callable[[Sequence[Block]], bool],
     alone: ExclusiveUse = UNSHARED,
 ) -> None:
-    """Add pairs of chained or single calls to ``blocks`` while ``wanted`` returns True and the plan allows more."""
+    """Add further pairs to ``blocks`` while ``wanted(blocks)`` is True, and number and time are within the plan.
+
+    Their calls are made one at a time, to confirm or refute a speed. Either ``calls`` is 1, or the parties chain the
+    calls of a block: each gets arguments that are made from the result of the one before.
+    """
     first, until = 1 + max(block.round for block in blocks), alone.seconds() + plan.confirming_seconds
     for number in range(first, first + plan.most_confirmations):
         if (number - first) % _PAIRS_BETWEEN_CONFIRMATION_TESTS == 0 and (

@@ -1,6 +1,7 @@
 """Computes times per call, the speedup and its caps from short blocks of calls, as taken on the CPU.
 
-Other programs only make blocks longer. So each party's time is the mean of the lowest third of its blocks, minus the
+A block is several calls that are timed together. A pair is one block of each party, taken one after another. Other
+programs only make blocks longer. So each party's time is the mean of the lowest third of its blocks, minus the
 shim's, and the ratio of two such times is the speedup. Its interval is a bootstrap over pairs. Swapping the parties
 inverts ratio and interval.
 
@@ -172,7 +173,11 @@ def _speedup(measurement: Measurement) -> tuple[Speedup | None, str]:
 
 
 def _as_confirmed(measurement: Measurement) -> tuple[Speedup | None, str]:
-    """The speedup of the blocks, or that of single calls if they refute it; or None and why there is none."""
+    """The speedup that the blocks show, checked with calls one at a time; or None, and the reason as a text.
+
+    A speedup far enough above 1 needs this check. If calls one at a time show a lower ratio, that ratio is returned. If
+    they show nothing yet, there is no speedup. The text is empty if there is one.
+    """
     blocks = measurement.blocks
     found, why = _in_blocks(blocks)
     if found is None:

@@ -41,9 +41,10 @@ class _Metric(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """The drawn means of one operation along one axis."""
+    """The means of one operation at each value of one swept dimension."""
 
     axis: int
+    """The swept dimension: index into AXES."""
     rows: list[dict[str, Any]]
     combinations: int
     """Number of combinations of the other two axes in each mean."""
@@ -89,7 +90,7 @@ def _chart(rows: Sequence[SweepRow], device: str | None, metric: _Metric, title:
 
 
 def _lines(tables: Mapping[str, Mapping[GridPoint, SweepRow]], metric: _Metric) -> list[_Line]:
-    """A line for each axis with several values, or for the last axis if there is none."""
+    """The means along each swept dimension with several values; along the last one if none has several."""
     common = common_points(tables)
     if not common:
         return []
@@ -117,7 +118,7 @@ def _without(point: GridPoint, axis: int) -> tuple[int, ...]:
 
 
 def _operation_chart(operation: str, lines: Sequence[_Line], names: Sequence[str], metric: _Metric) -> alt.HConcatChart:
-    """Charts of one operation side by side, one per axis, with a common vertical scale."""
+    """One chart for each swept dimension (such as batch size) of an operation, side by side on one vertical scale."""
     lows = [row["low"] for line in lines for row in line.rows]
     highs = [row["high"] for line in lines for row in line.rows]
     upwards = _upwards(min(lows), max(highs), metric)

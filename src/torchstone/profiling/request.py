@@ -44,7 +44,10 @@ class ProfileRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(request: ProfileRequest) -> ProfileRequest:
-    """The request with canonical names. Raises a `UsageError` for an invalid option."""
+    """Check a request. Return it with canonical names of suite, backend and dtypes, and each profiler once.
+
+    Raises a `UsageError` for an invalid option.
+    """
     for name in request.profilers:
         profiler = registry.profilers.factory(name)
         if request.only_sandboxed and not getattr(profiler, "in_sandbox", False):

@@ -97,7 +97,7 @@ def domains_of(calls: Iterable[RecordedCall]) -> dict[tuple[str, int], Domain]:
 
 
 class KnownChoice(msgspec.Struct, frozen=True):
-    """Fills that the tables of `valid_values` give for a call, tried before all others."""
+    """A fill for each tensor of a call, from the tables of `valid_values`. :func:`fit` tries this choice first."""
 
     fills: tuple[schema.Fill, ...]
     jitter: bool = True
@@ -112,9 +112,11 @@ def fit(
     cautious: bool = False,
     known: KnownChoice | None = None,
 ) -> schema.Case:
-    """The case with the most general choice of values that torch accepts. Raises :class:`Unfit` if there is none.
+    """The recorded call as a case, with the first choice of fills that torch accepts. Raises :class:`Unfit` if none is.
 
-    ``cautious``: keep the recorded integers, for operators that crash on invalid ones. ``known``: a choice tried first.
+    A choice has a fill (how values are drawn) for each tensor. Choices go from normal values to the recorded ones. Each
+    is tried by calling torch's operator. ``cautious``: keep the recorded integers, for operators that crash on others.
+    ``known``: a choice to try first.
     """
     name = base_name(call.operator)
     reason = _NOTHING_TO_JUDGE.get(name, "") or _NOTHING_TO_JUDGE_ON.get(call.device, {}).get(name, "")

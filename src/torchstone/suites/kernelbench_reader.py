@@ -275,7 +275,11 @@ def _stays_as_made(weight: torch.Tensor, kind: model_operators.WeightKind) -> bo
 
 
 def _constants_written_to(case: schema.Case) -> frozenset[str]:
-    """Constants that calls on drawn values write to, though calls on the problem's own values do not."""
+    """Names of the model's constants that a call writes to if the values of its arguments are drawn at random.
+
+    A constant is a buffer that the model does not save, and that calls on the problem's own inputs do not write to. The
+    caller makes the case again, with these names as ordinary buffers.
+    """
     assert case.model is not None
     kinds = model_operators.weights_among({file.name: file.text for file in case.model.files}) or {}
     found: set[str] = set()

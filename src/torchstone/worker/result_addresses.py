@@ -39,7 +39,11 @@ class ResultLocator:
         """Results of the last calls, kept because the judge reads them in place."""
 
     def report(self, token: str, first: int, results: list[Any]) -> Done:
-        """Reply where the results lie, or describe the first one that has not the operator's structure."""
+        """Make the reply to a command that made calls: the memory addresses of the results.
+
+        If a result lacks the operator's structure (number, dtypes and shapes of tensors), the reply describes the first
+        such result instead. ``token``: the command's, repeated in the reply. ``first``: index of the first call.
+        """
         places: list[tuple[ResultAddress, ...]] = []
         plain_values: list[tuple[Any, ...]] = []
         for index, result in enumerate(results, first):
@@ -53,7 +57,7 @@ class ResultLocator:
         return Done(token, 0, tuple(places), self._segments(places), tuple(plain_values))
 
     def _locate(self, index: int, leaves: list[Any]) -> tuple[tuple[ResultAddress, ...], tuple[Any, ...]] | None:
-        """Where the tensors of one result lie, and its plain values. None: the result has not the right structure."""
+        """Where the tensors of one result lie, and its plain values. None: its structure is not the operator's."""
         if len(leaves) != len(self._outputs):
             return ((), ()) if not self._outputs and leaves == [None] else None
         places: list[ResultAddress] = []

@@ -82,7 +82,10 @@ class Policy:
 
 
 class Plan:
-    """One kind of planted values. The case, the call's seed and the plan's recorded name determine what it writes."""
+    """An input plan: one kind of special values that are written into drawn inputs.
+
+    The case, the call's seed and the plan's recorded name determine what it writes.
+    """
 
     name: ClassVar[str] = ""
     """Name in records. It never changes, so that old records can be replayed."""
@@ -101,7 +104,7 @@ class Plan:
         return f"<plan {self.recorded_name}>"
 
     def applies(self, facts: CaseFacts) -> bool:
-        """Whether there is something to plant into this case. The policy is checked before."""
+        """Whether the plan has something to write into inputs of this case. The caller has checked the policy."""
         raise NotImplementedError
 
     def write(self, call: DrawnCall, rng: PlanRng) -> None:
@@ -109,7 +112,11 @@ class Plan:
         raise NotImplementedError
 
     def excuses(self, call: DrawnCall, place: ResultPosition, native: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
-        """Mask of the elements in which a difference does not count, besides those that are excused for every plan."""
+        """Mask of one result in a call with this plan's values: True where the kernel's value may differ from torch's.
+
+        ``native`` is torch's own result, ``got`` the kernel's. Elements that are excused whatever the plan need not be
+        in the mask.
+        """
         return torch.zeros_like(native, dtype=torch.bool)
 
     def excuses_numbers(self, call: DrawnCall) -> bool:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 def states_format(case: schema.Case) -> bool:
-    """Whether the case states the strides of results: by a ``memory_format`` other than ``preserve_format``.
+    """Whether the case determines the strides of results, so that they are judged.
 
-    Operators that lay out their result, such as ``contiguous``, state them without a ``memory_format`` too.
+    True if an argument is a ``memory_format`` other than ``preserve_format``. True, too, without any ``memory_format``
+    for an operator that lays out its result, such as ``contiguous``.
     """
     arguments = (*case.args, *case.kwargs.values())
     formats = [each.value for each in arguments if isinstance(each, schema.MemoryFormat)]
@@ -41,7 +42,7 @@ class ExpectedOutput:
     strides: tuple[int, ...] | None = None
     """Strides of torch's own result."""
     has_stated_strides: bool = False
-    """Whether the case states the strides of results, so that they are judged."""
+    """Whether the strides are judged, see :func:`states_format`."""
     is_argument: int | None = None
     """The tensor argument that is returned (in-place, out=), by its position among the tensor arguments."""
     fresh: bool = False

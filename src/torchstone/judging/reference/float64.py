@@ -39,8 +39,7 @@ MANY_ELEMENTS = 1 << 16
 LARGE_ELEMENTS = 1 << 22
 """Calls with more elements than this are probed with one float64 copy of their arguments at a time, to save memory."""
 CLOSE_PAIRS = 16
-"""Pairs of steps before a small call is judged wrong. Two terms that cancel move together in all of three pairs with
-probability 1/8; then the slope does not show that they cancel."""
+"""Pairs of steps before a small call is judged wrong. With 3 pairs the slope hides a cancellation with p = 1/8."""
 PIECE_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Elements of a large tensor that are processed at a time: limits temporaries, on the CPU to the size of the cache."""
 _SALT = 0x5EED
@@ -109,9 +108,8 @@ def probe(evaluator: Evaluator, call: DrawnCall, *, closely: bool = False) -> di
 def allow_cancellation(evaluator: Evaluator, wide: Sequence[torch.Tensor], exact: Tensors, slopes: Tensors) -> None:
     """Raise slopes where a pointwise function of one tensor may compute a small result from larger, rounded numbers.
 
-    ``gelu(-3)`` is -0.004, the difference of two numbers near 1.5. Honest kernels differ by a rounding of those, which
-    the slope does not show. Slopes are raised up to a limit only, because functions do not cancel at arguments far from
-    0. Functions that exist for their precision (``log1p``) are left out.
+    ``gelu(-3)`` is -0.004, the difference of two numbers near 1.5, whose rounding the slope does not show. Functions do
+    not cancel far from 0, so there is a limit. Functions that exist for their precision (``log1p``) are left out.
     """
     pointwise = operators.traits(evaluator.case.operator).pointwise
     if not pointwise or len(wide) != 1 or exists_for_precision(evaluator.case.operator):
@@ -145,8 +143,7 @@ def _raise_to_cancelled(slope: torch.Tensor, values: torch.Tensor) -> None:
 def allow_rounded_results(evaluator: Evaluator, wide: Sequence[torch.Tensor], slopes: Tensors) -> None:
     """Raise slopes of gradients in proportion to the cotangent: honest kernels compute them from rounded results.
 
-    ``y * (g - (g * y).sum())`` and ``g * (1 - y * y)`` are differences of nearly equal numbers where y is nearly 1. The
-    slope with respect to the arguments does not show the rounding of y.
+    ``g * (1 - y * y)`` cancels where y is nearly 1. The slope with respect to the arguments does not show y's rounding.
     """
     case = evaluator.case
     if not schema.is_gradient(case.operator):
@@ -378,7 +375,10 @@ def _coin_flips(shape: tuple[int, ...], generator: torch.Generator) -> torch.Ten
 def _set_slope(
     slope: torch.Tensor, ahead: torch.Tensor, exact: torch.Tensor, behind: torch.Tensor, weight: float
 ) -> None:
-    """Write one result's slope. A pair adds 0 where its one-sided differences do not mirror each other (a jump)."""
+    """Write to ``slope`` how far one result moves per relative step of the arguments, from pairs of opposite steps.
+
+    A pair counts as 0 where its changes ``ahead - exact`` and ``behind - exact`` are not nearly opposite: at a jump.
+    """
     pairs = ahead.shape[0]
     flat, e, a, b = slope.view(-1), exact.reshape(-1), ahead.reshape(pairs, -1), behind.reshape(pairs, -1)
     for piece in pieces(e.numel(), e.device):

@@ -151,7 +151,10 @@ def _secret_runs(elements: int, device: torch.device) -> torch.Tensor:
 
 
 def quick_mismatch_text(operator: str, own: torch.Tensor, got: torch.Tensor, widened: float = 1.0) -> str | None:
-    """Compare with a single draw of torch's, for calls that are not judged in full."""
+    """Compare a result with one draw of torch's (``own``), for calls that are not judged in full.
+
+    Returns a message, or None if nothing is wrong.
+    """
     drawn, result = _flat(own.unsqueeze(0))[0], _flat(got.unsqueeze(0))[0]
     if _not_finite(operator, drawn, result):
         return _NOT_FINITE
@@ -169,9 +172,10 @@ def _rounding_tolerance(dtype: torch.dtype) -> float:
 
 
 def _as_torch_rounds(own: torch.Tensor, result: torch.Tensor, tolerance: float) -> torch.Tensor:
-    """The result, with each value that nearly equals one of torch's common values replaced by that value.
+    """The result. Each value that differs from one of torch's only by a rounding error is replaced by torch's.
 
-    Dropout may divide what it keeps by a number or multiply it with the inverse; both are right.
+    Only values that occur several times in ``own``, torch's draws, are used. Dropout may divide the kept elements by a
+    number, or multiply them by its inverse. Both are right, but round differently.
     """
     flat = in_order(_sample(own.reshape(-1)))
     common = torch.unique_consecutive(

@@ -29,10 +29,12 @@ def on_plain_memory(case: schema.Case) -> schema.Case:
 
 
 def with_permuted_memory(case: schema.Case, random_: random.Random) -> schema.Case:
-    """The case with its tensors in other memory, but the last dimension with stride 1: all torch kernels read that.
+    """The case with other strides and offsets. Every torch kernel can read these: the last dimension keeps stride 1.
 
-    The other dimensions are permuted, as those of attention heads are. Tensors that the operator only reads may also
-    get gaps between rows; matrices always do. Most tensors start at an offset. Tensors with given values do not change.
+    - Three dimensions or more: the dimensions before the last are permuted in memory, as those of attention heads are.
+    - Tensors that the operator only reads: matrices get gaps between rows; larger tensors do at random.
+    - Offset: random, for most tensors not 0.
+    - Tensors whose values the case states (the fill ``given``) do not change.
     """
     written = operators.contract_of(case).mutated
     position = -1

@@ -54,10 +54,11 @@ def _embedding_bag_per_sample_weights_backward(call: NamedCall) -> Fills:
 
 @RULES.of("_grouped_mm", "self mat2 offs bias out_dtype", jitter=False)
 def _grouped_mm(call: NamedCall) -> Fills:
-    """End offsets of groups of rows, or of the summed dimension if both arguments are matrices.
+    """``offs`` states where each group ends. The offsets never decrease, and the last is the size that is divided.
 
-    They never decrease, the last is the size, and the steps are aligned as CUDA's kernels need. Small groups come
-    first, large ones last.
+    The groups divide the rows of ``self`` if only ``mat2`` is a stack of matrices, and the columns of ``mat2`` if only
+    ``self`` is one. They divide the summed dimension if neither is. The other offsets are aligned as CUDA's kernels
+    need. Small groups come first, large ones last.
     """
     groups = call.elements("offs")
     matrices, stacked = len(call.shape("self")) == 2, len(call.shape("mat2")) == 3
@@ -74,7 +75,7 @@ def _gather(call: NamedCall) -> Fills:
 
 @RULES.of("scatter", "self dim index src")
 def _scatter(call: NamedCall) -> Fills:
-    """Of two writes to one place either may win, so indices are distinct along the last dimension.
+    """Indices are distinct along the last dimension: of two writes to one element either may win.
 
     No fill makes them distinct along another dimension. There they may repeat by chance if the index is longer than 1:
     valid indices that sometimes repeat check more than none.
@@ -94,7 +95,7 @@ def _index_select(call: NamedCall) -> Fills:
 
 @RULES.of("index_copy", "self dim index source")
 def _index_copy(call: NamedCall) -> Fills:
-    """Of two copies to one place either may win."""
+    """Indices are distinct: of two copies to one element either may win."""
     return {"index": distinct_below(call.size("self", call["dim"]), call.elements("index"))}
 
 
@@ -105,7 +106,7 @@ def _index(call: NamedCall) -> Fills:
 
 @RULES.of("index_put _index_put_impl _unsafe_index_put", "self indices values accumulate")
 def _index_put(call: NamedCall) -> Fills:
-    """Of two writes to one place either may win, unless they are added. So one of the indices is made distinct.
+    """One of the indices is distinct: of two writes to one element either may win, unless they are added.
 
     That needs an index of one dimension and full length, no longer than the size that it indexes. Without one, indices
     are left to chance.

@@ -30,12 +30,16 @@ class Rule(NamedTuple):
 
 
 class RuleTable(dict[str, Rule]):
-    """Rules by base name of the operator, for every overload and the in-place variant."""
+    """Rules by base name of the operator. A rule is for every overload and for the in-place form, too."""
 
     def of(
         self, operators: str, arguments: str, *, jitter: bool = True
     ) -> Callable[[Callable[[NamedCall], Fills]], Callable[[NamedCall], Fills]]:
-        """Enter a rule for each of the operators. Operators and arguments are words in one string each."""
+        """Return a decorator that enters a function as the rule of some operators. It maps a call to fills.
+
+        ``operators``: base names, separated by spaces. ``arguments``: names of the call's arguments in their order,
+        separated by spaces. ``jitter``: whether the judge may try other sizes.
+        """
 
         def enter(fills: Callable[[NamedCall], Fills]) -> Callable[[NamedCall], Fills]:
             for name in operators.split():
@@ -45,7 +49,11 @@ class RuleTable(dict[str, Rule]):
         return enter
 
     def always(self, operators: str, arguments: str, /, *, jitter: bool = True, **fills: Fill) -> None:
-        """Enter a rule that does not depend on sizes."""
+        """Enter a rule with the same fills for every call: ``always("bincount", "self weights", self=COUNTS)``.
+
+        A rule says how valid values of an operator's arguments are drawn. ``fills``: argument name -> fill. The other
+        parameters are those of :meth:`of`.
+        """
         self.of(operators, arguments, jitter=jitter)(lambda call: fills)
 
 
@@ -55,5 +63,5 @@ def below(size: int) -> Integers:
 
 
 def distinct_below(size: int, length: int) -> Integers | SortedIntegers:
-    """Indices of which no two in a row are equal, if there are enough."""
+    """Valid indices, distinct along the last dimension of this length if the size allows."""
     return SortedIntegers(0, size) if length <= size else below(size)

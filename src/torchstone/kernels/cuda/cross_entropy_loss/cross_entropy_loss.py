@@ -23,12 +23,12 @@ from torchstone.kernels.cuda_source import NUMBERS, ROWS, SUMS
 from torchstone.kernels.input_preparation import MEAN, NONE, require_float
 
 ELEMENTS = 16
-"""Of a row, that a thread has in flight."""
+"""Elements of a row that a thread loads before it uses them."""
 MOST_LANES = 512
-"""Threads of a row."""
+"""Most threads that share one row."""
 LEAST_THREADS = 128
 PLAIN, SMOOTHED, PROBABILITIES = 0, 1, 2
-"""What is wanted of a row: one class; one class and a little of all; a share of each class."""
+"""Targets of a row: one class; one class with label smoothing; a probability for each class."""
 
 # A row may begin anywhere in memory (a vocabulary of 50257 is odd). So it is taken in three parts: single elements up
 # to an address that is a multiple of a pack, packs, and the single elements that remain.
@@ -327,7 +327,7 @@ _backward = CudaKernel("backward", BACKWARD)
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Rows of logits and their targets, already brought into shape."""
+    """The loss of rows of logits and their targets, as an autograd function."""
 
     @staticmethod
     def forward(ctx, x, target, weight, reduction, ignored, smoothing):
@@ -370,7 +370,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _launch_forward(x, target, weight, outputs, result, divisor, is_mean, ignored, smoothing, kind) -> None:
-    """By the kernel of short rows where it applies; then, for a reduced loss, the kernel that adds the sums."""
+    """Launch ``short_rows`` if rows fit into it, else ``forward``. Then reduce the blocks' losses if wanted."""
     rows, columns = x.shape
     vec = elements_per_load(x, steps=(columns,))
     plan = plan_rows(columns, vec, ELEMENTS, WARP, 1) if kind["KIND"] == PLAIN else None
@@ -392,7 +392,7 @@ def _launch_forward(x, target, weight, outputs, result, divisor, is_mean, ignore
 
 
 def _constants(x, target, weight, smoothing: float) -> dict:
-    """Macros of both kernels. Short rows take a part of a warp, long ones a block."""
+    """Macros of ``forward`` and ``backward``. Part of a warp works on a short row, a block on a long one."""
     columns = x.shape[1]
     kind = PROBABILITIES if target.dim() == 2 else SMOOTHED if smoothing else PLAIN
     vec = LOAD_BYTES // x.element_size()
