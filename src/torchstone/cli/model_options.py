@@ -23,7 +23,19 @@ _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def model_options(group: str, attempts: tuple[str, ...], default_attempts: int | None) -> _Decorator:
     """The options for the model, its attempts and its budget, which `generate` and `run --backend llm` share."""
-    declared = (
+    declared = (*_server_options(group), *_attempt_options(group, attempts, default_attempts), *_budget_options(group))
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for each in reversed(declared):
+            command = each(command)
+        return command
+
+    return decorate
+
+
+def _server_options(group: str) -> tuple[_Decorator, ...]:
+    """Which model writes kernels, and where it is asked."""
+    return (
         option("--model", group=group, metavar="NAME", help="Model that writes the kernels."),
         option(
             "--provider",
@@ -40,6 +52,12 @@ def model_options(group: str, attempts: tuple[str, ...], default_attempts: int |
             metavar="RUN_FOLDER",
             help="Take recorded replies from this run folder or transcript.jsonl; no model is asked.",
         ),
+    )
+
+
+def _attempt_options(group: str, attempts: tuple[str, ...], default_attempts: int | None) -> tuple[_Decorator, ...]:
+    """In which language, by which strategy and how often a model is asked."""
+    return (
         option(
             "--dsl",
             group=group,
@@ -75,6 +93,12 @@ def model_options(group: str, attempts: tuple[str, ...], default_attempts: int |
             show_default=True,
             help="Requests on their way at the same time.",
         ),
+    )
+
+
+def _budget_options(group: str) -> tuple[_Decorator, ...]:
+    """What asking may cost."""
+    return (
         option(
             "--budget-usd",
             group=group,
@@ -98,13 +122,6 @@ def model_options(group: str, attempts: tuple[str, ...], default_attempts: int |
             help="Table of prices, JSON or TOML: model -> {input, output, cached_input}.",
         ),
     )
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for each in reversed(declared):
-            command = each(command)
-        return command
-
-    return decorate
 
 
 MODEL_FIELDS = (

@@ -30,63 +30,13 @@ def judge(
     job: schema.Job, resources: JudgeResources, device_label: str, manifest_key: str, isolation: schema.IsolationLevel
 ) -> schema.Record:
     """The record of a job; repeats the job if a worker or memory was lacking through no fault of the candidate."""
-    attempts = 0
-    randomness = RepeatableRandomness()
     resources.builds.begin_job()
-    alone, waited = ExitStack(), resources.waited_seconds
-    while attempts < _MOST_ATTEMPTS:
-        attempts += 1
-        randomness.begin_again()
-        trial = StagedJob(job, resources, randomness, waited)
-        is_over = False
-        lack: schema.Crashed | Exception | None = None
-        try:
-            verdict = trial.conduct()
-            lack = verdict if isinstance(verdict, schema.Crashed) and verdict.kind == "memory" else None
-            is_over = lack is None
-        except MoreMemoryNeededError:
-            attempts -= 1  # no candidate was loaded; each time it reserves more, at most all of the device
-        except LoadedTooEarlyError:
-            pass  # the next attempt times the reference before it loads the candidate
-        except ModelLostError as lost:
-            verdict = schema.Unjudged(str(lost))
-            resources.dismiss_candidate()  # it may have used the time or memory that the model needs
-        except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
-            verdict = schema.Unjudged(str(lost))
-            lack = _memory_shortage_in(lost)
-        except WorkerLostError:
-            # If it happens every time, the candidate makes the system kill it.
-            verdict = schema.Crashed(
-                trial.session.clock.stage,
-                "signal",
-                "the kernel's process was killed each time it ran",
-                signal="SIGKILL",
-                replay=trial.session.crash_replay(),
-            )
-            if trial.session.clock.stage == "measure" or trial.session.outcome.measurement is not None:
-                attempts = max(attempts, _MOST_ATTEMPTS - 2)  # a candidate must not die until its times are good
-        except TorchstoneError as error:
-            if not trial.session.has_worker and not resources.has_had_candidates:
-                raise  # this machine cannot do what the request needs: no other job can run either
-            lack = _memory_shortage_in(error)
-            # The machine could do it until a candidate was loaded.
-            verdict, is_over = _verdict_for_fault(error, resources), lack is None
-        except Exception as error:  # noqa: BLE001 - a fault of the judge, perhaps provoked: other jobs go on
-            verdict, is_over = _verdict_for_fault(error, resources), not is_out_of_memory(error)
-            if not is_over:
-                lack = torch.OutOfMemoryError(str(error))  # a new error: the frames of the old one hold tensors
-        outcome, stage = trial.session.outcome, trial.session.clock.stage
-        del trial  # and its tensors: a judge that waits for memory must hold none
-        if lack is not None and _take_device_alone(resources, alone):
-            attempts = min(attempts, _MOST_ATTEMPTS - 1)  # at most once: then the device is taken already
-        elif lack is not None:
-            verdict, is_over = _verdict_for_lack(lack, stage, resources), True
-        if is_over:
-            break
-    alone.close()
+    attempts = _Attempts(job, resources)
+    attempts.make()
     resources.shortage.end()
     resources.memory.release()
     resources.free_memory()  # so that the next job has the memory that this one used
+    outcome, verdict = attempts.outcome, attempts.verdict
     return schema.Record(
         job_key=job.key,
         case=job.case,
@@ -99,12 +49,94 @@ def judge(
         attribution=outcome.attribution,
         log_tail=outcome.log_tail,
         stage_seconds=outcome.stage_seconds,
-        attempts=attempts,
+        attempts=attempts.count,
         finished_unix_ns=time.time_ns(),
         argument_names=_argument_names(job.case),
         shapes=job.shapes,
         added_imports=added_imports(job.implementation.origin),
     )
+
+
+class _Attempts:
+    """The attempts at one job, until the verdict of one of them is final."""
+
+    def __init__(self, job: schema.Job, resources: JudgeResources) -> None:
+        self._job, self._resources = job, resources
+        self._randomness = RepeatableRandomness()
+        self._waited_before_seconds = resources.waited_seconds
+        self._device_alone = ExitStack()
+        self._lack: schema.Crashed | Exception | None = None
+        """How the last attempt lacked memory; None if it did not."""
+        self.count = 0
+        self.verdict: schema.Verdict = schema.Unjudged("no attempt reached a verdict")
+        """Of the last attempt."""
+        self.outcome: JobOutcome
+        """Of the last attempt."""
+
+    def make(self) -> None:
+        """Make attempts until a verdict is final, at most `_MOST_ATTEMPTS` that count."""
+        with self._device_alone:
+            is_final = False
+            while not is_final and self.count < _MOST_ATTEMPTS:
+                self.count += 1
+                is_final = self._attempt()
+
+    def _attempt(self) -> bool:
+        """Make one attempt. Returns whether its verdict is final."""
+        self._randomness.begin_again()
+        self._lack = None
+        trial = StagedJob(self._job, self._resources, self._randomness, self._waited_before_seconds)
+        is_final = self._conduct(trial)
+        self.outcome, stage = trial.session.outcome, trial.session.clock.stage
+        del trial  # and its tensors: a judge that waits for memory must hold none
+        if self._lack is None:
+            return is_final
+        if _take_device_alone(self._resources, self._device_alone):
+            self.count = min(self.count, _MOST_ATTEMPTS - 1)  # at most once: then the device is taken already
+            return False
+        self.verdict = _verdict_for_lack(self._lack, stage, self._resources)
+        return True
+
+    def _conduct(self, trial: StagedJob) -> bool:
+        """Take the job through its stages once. Returns whether the verdict is final, if no memory was lacking."""
+        resources = self._resources
+        try:
+            self.verdict = trial.conduct()
+            if isinstance(self.verdict, schema.Crashed) and self.verdict.kind == "memory":
+                self._lack = self.verdict
+            return True
+        except MoreMemoryNeededError:
+            self.count -= 1  # no candidate was loaded; each time it reserves more, at most all of the device
+        except LoadedTooEarlyError:
+            pass  # the next attempt times the reference before it loads the candidate
+        except ModelLostError as lost:
+            self.verdict = schema.Unjudged(str(lost))
+            resources.dismiss_candidate()  # it may have used the time or memory that the model needs
+        except (ReferenceLostError, DeviceBusyError, DeviceLostError) as lost:
+            self.verdict, self._lack = schema.Unjudged(str(lost)), _memory_shortage_in(lost)
+        except WorkerLostError:
+            self._note_killed_worker(trial)
+        except TorchstoneError as error:
+            if not trial.session.has_worker and not resources.has_had_candidates:
+                raise  # this machine cannot do what the request needs: no other job can run either
+            # The machine could do it until a candidate was loaded.
+            self.verdict, self._lack = _verdict_for_fault(error, resources), _memory_shortage_in(error)
+            return True
+        except Exception as error:  # noqa: BLE001 - a fault of the judge, perhaps provoked: other jobs go on
+            self.verdict = _verdict_for_fault(error, resources)
+            if is_out_of_memory(error):
+                self._lack = torch.OutOfMemoryError(str(error))  # a new error: the frames of the old one hold tensors
+            return True
+        return False
+
+    def _note_killed_worker(self, trial: StagedJob) -> None:
+        """The candidate's worker was killed from outside. If that happens every time, the candidate causes it."""
+        session = trial.session
+        message = "the kernel's process was killed each time it ran"
+        replay = session.crash_replay()
+        self.verdict = schema.Crashed(session.clock.stage, "signal", message, signal="SIGKILL", replay=replay)
+        if session.clock.stage == "measure" or session.outcome.measurement is not None:
+            self.count = max(self.count, _MOST_ATTEMPTS - 2)  # a candidate must not die until its times are good
 
 
 def _isolation(demanded: schema.IsolationLevel, outcome: JobOutcome) -> schema.Isolation:
@@ -141,11 +173,9 @@ def _verdict_for_lack(
     lack: schema.Crashed | Exception, stage: schema.Stage, resources: JudgeResources
 ) -> schema.Verdict:
     """The verdict for a job that lacked memory, or whose candidate did, although it had the device to itself."""
-    return (
-        resources.shortage.verdict_for_crash(lack)
-        if isinstance(lack, schema.Crashed)
-        else resources.shortage.verdict(stage, lack)
-    )
+    if isinstance(lack, schema.Crashed):
+        return resources.shortage.verdict_for_crash(lack)
+    return resources.shortage.verdict(stage, lack)
 
 
 def _verdict_for_fault(error: Exception, resources: JudgeResources) -> schema.Verdict:

@@ -25,8 +25,9 @@ from torchstone.runs.plan import CASE_RECORDS, JobPlan, Terms
 from torchstone.runs.request import RunRequest, check, configuration
 from torchstone.runs.suite_machine import suite_at
 from torchstone.runs.unused_kernels import unused_kernels
-from torchstone.schema import Case, Isolation, Job, Missing, Record, RunDescription, RunPart, Unjudged
-from torchstone.suites import ListedSuite, Suite, left_out
+from torchstone.schema import Case, Isolation, Job, Missing, PlannedRun, Record, RunDescription, RunPart, Unjudged
+from torchstone.suites import CaseQuery, ListedSuite, Suite, left_out
+from torchstone.suites.base import Arrivals
 from torchstone.suites.recorded_call_files import identity_of
 
 _MOST_NAMED = 12
@@ -127,8 +128,46 @@ def execute(
     part = RunPart(time.time_ns(), request.command)
     factory = executor_factory or registry.executors.factory(request.executor)
     site = find_site(factory, _executor_options(request, request.device))
-    device = site.device
-    suite = suite or _suite(request, site)
+    chosen = _choose(request, site.device, suite or _suite(request, site), backend, observer)
+    manifest = collect(configuration(request, site.device), nodes=site.nodes)
+    executor = factory(_executor_options(request, site.device, manifest.key))
+    if hasattr(executor, "report_to"):
+        executor.report_to(observer.warned)
+    folder = folders.open_folder(request, manifest)
+    with folders.open_journal(folder, CASE_RECORDS) as journal:
+        notes = (journal.note, folders.note_circumstances(folder, manifest), *site.warnings)
+        run = _RunInFolder(chosen, folder, journal, observer, manifest.key)
+        run.keep_plan(part, notes)
+        ending = run.judge(executor)
+        made = report(journal.records, chosen.problems, RunDescription(folders.read_manifest(folder), run.description))
+        folders.save_reports(folder, made.files)
+        left = max(run.plan.total - len(journal.records), 0) if ending == "failed" else 0
+        return RunResult(folder, made, journal.records, ending == "interrupted", chosen.problems, left)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What a run judges: cases and their kernels, and cases that are still to be found."""
+
+    request: RunRequest
+    suite: Suite
+    query: CaseQuery
+    arrivals: Arrivals | None
+    """Finds further cases while others are judged; None: all are known."""
+    cases: tuple[Case, ...]
+    growing: GrowingPlan
+    problems: tuple[Problem, ...]
+    """Kernels and files that no job can use."""
+
+    def left_out(self) -> Mapping[str, int]:
+        """Reasons why the suite makes no case of entries of its source, as far as they are known, with their counts."""
+        if self.arrivals is not None and self.growing.awaited:
+            return self.arrivals.left_out()
+        return left_out(self.suite, self.query)
+
+
+def _choose(request: RunRequest, device: str, suite: Suite, backend: Backend | None, observer: Observer) -> _Chosen:
+    """Choose cases and find the backends' kernels for them."""
     if hasattr(suite, "report_progress_to"):
         suite.report_progress_to(observer.preparing)
     backends = _backends(request, device, backend)
@@ -145,46 +184,52 @@ def execute(
         for made in backends.values()
         for problem in (*problems_of(made), *unused_kernels(made, request.suite, suite, query, cases))
     )
-    manifest = collect(configuration(request, device), nodes=site.nodes)
-    executor = factory(_executor_options(request, device, manifest.key))
-    if hasattr(executor, "report_to"):
-        executor.report_to(observer.warned)
-    folder = folders.open_folder(request, manifest)
-    with folders.open_journal(folder, CASE_RECORDS) as journal:
-        without = arrivals.left_out() if arrivals is not None and growing.awaited else left_out(suite, query)
-        notes = (
-            *_told(problems),
-            *(() if growing.awaited else _told_left_out(request, without)),
-            _told_not_found(request, cases),
-            journal.note,
-            folders.note_circumstances(folder, manifest),
-            *site.warnings,
-        )
-        growing.begin(manifest.key, journal.records, folder)
-        plan, held = growing.whole(), {record.job_key for record in journal.records}
+    return _Chosen(request, suite, query, arrivals, cases, growing, problems)
+
+
+class _RunInFolder:
+    """A run whose folder and journal are open: keeps its plan, then judges it."""
+
+    def __init__(
+        self, chosen: _Chosen, folder: Path, journal: Journal[Record], observer: Observer, manifest_key: str
+    ) -> None:
+        self._chosen, self._folder, self._journal, self._observer = chosen, folder, journal, observer
+        self._without = chosen.left_out()
+        chosen.growing.begin(manifest_key, journal.records, folder)
+        self.plan = chosen.growing.whole()
+        self.description: PlannedRun
+
+    def keep_plan(self, part: RunPart, notes: Iterable[str]) -> None:
+        """Write the plan into the folder, show the notes of the run, and report the plan."""
+        chosen, plan = self._chosen, self.plan
+        held = {record.job_key for record in self._journal.records}
         known = plan.keys | held if plan.awaited else plan.keys  # cases that are not found yet may have records, too
-        folders.bring_in_order(folder, journal, known, growing.implementations(), problems)
-        planned = folders.keep_plan(folder, growing.counts(), part, without)
-        _tell(observer, notes)
-        observer.planned(plan, folder)
-        late = LateCases(arrivals, growing, observer) if arrivals is not None and plan.awaited else None
-        ending = _judge(executor, plan, journal, observer, late, fail_fast=request.fail_fast)
+        folders.bring_in_order(self._folder, self._journal, known, chosen.growing.implementations(), chosen.problems)
+        self.description = folders.keep_plan(self._folder, chosen.growing.counts(), part, self._without)
+        own = () if chosen.growing.awaited else _told_left_out(chosen.request, self._without)
+        not_found = _told_not_found(chosen.request, chosen.cases)
+        _tell(self._observer, (*_told(chosen.problems), *own, not_found, *notes))
+        self._observer.planned(plan, self._folder)
+
+    def judge(self, executor: Executor) -> Ending:
+        """Judge the plan, and cases that are found meanwhile. Every record is written to the journal."""
+        chosen, growing, observer = self._chosen, self._chosen.growing, self._observer
+        late = None
+        if chosen.arrivals is not None and self.plan.awaited:
+            late = LateCases(chosen.arrivals, growing, observer)
+        fail_fast = chosen.request.fail_fast
+        ending = _judge(executor, self.plan, self._journal, observer, late, fail_fast=fail_fast)
         if late is not None:
-            plan = growing.whole()
-            without = late.left_out()
-            _tell(observer, _told_left_out(request, without))
-        planned = folders.end_part(folder, planned, growing.counts(), without, time.time_ns())
-        if late is not None and not plan.awaited:
-            require_some(request, growing.cases)
+            self.plan, self._without = growing.whole(), late.left_out()
+            _tell(observer, _told_left_out(chosen.request, self._without))
+        counts = growing.counts()
+        self.description = folders.end_part(self._folder, self.description, counts, self._without, time.time_ns())
+        if late is not None and not self.plan.awaited:
+            require_some(chosen.request, growing.cases)
+            keys, kernels = self.plan.keys, growing.implementations()
             # `unjudged` cases of this part keep their records, which are part of the result.
-            folders.bring_in_order(folder, journal, plan.keys, growing.implementations(), problems, tries_again=False)
-        first = folders.read_manifest(folder)
-        made = report(journal.records, problems, RunDescription(first, planned))
-        folders.save_reports(folder, made.files)
-        left = max(plan.total - len(journal.records), 0)
-        return RunResult(
-            folder, made, journal.records, ending == "interrupted", problems, left if ending == "failed" else 0
-        )
+            folders.bring_in_order(self._folder, self._journal, keys, kernels, chosen.problems, tries_again=False)
+        return ending
 
 
 def _suite(request: RunRequest, site: Site) -> Suite:
