@@ -87,7 +87,8 @@ class DeviceCeilings:
 
     def request_new_measurement(self) -> None:
         """Have the ceilings measured again, at most once: something was faster, so the machine may have been busy."""
-        self._measure_again, self._doubted = not self._doubted, True
+        self._measure_again = self._measure_again or not self._doubted
+        self._doubted = True
 
     def _measured(self, dtype: str | None, start: Ceilings | None) -> Ceilings:
         _raise_clocks(self._device)

@@ -134,7 +134,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         operator = str(func)
-        self._made += 1
+        with self._lock:  # autograd's threads call, too
+            self._made += 1
+            number = self._made
         if not self._is_of_interest(func, operator):
             return func(*args, **kwargs)
         try:
@@ -146,7 +148,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             written = self._with_limited_variants(written, self._most_variants)
         properties = self._properties(written)
         result = func(*args, **kwargs)
-        self._keep(written, properties, result)
+        self._keep(written, properties, result, number)
         return result
 
     def _with_limited_variants(self, written: Written, most: int) -> Written:
@@ -171,14 +173,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for tensor in written.tensors
         )
 
-    def _keep(self, written: Written, properties: tuple[ValueProperties, ...], result: Any) -> None:
+    def _keep(self, written: Written, properties: tuple[ValueProperties, ...], result: Any, number: int) -> None:
         with self._lock:
             known = self.calls.get(written.key)
             if known is not None:
                 properties = tuple(a.joined(b) for a, b in zip(known.properties, properties, strict=True))
                 self.calls[written.key] = msgspec.structs.replace(known, properties=properties, count=known.count + 1)
                 return
-            self.first[written.key] = self._made
+            self.first[written.key] = min(number, self.first.get(written.key, number))
             share = _share_of_nan(operators.flatten_outputs(result)) if self._reads_values else 0.0
             device = next((tensor.device.type for tensor in written.tensors if tensor.device.type != "cpu"), "cpu")
             self.calls[written.key] = msgspec.structs.replace(
