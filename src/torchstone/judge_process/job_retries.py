@@ -68,10 +68,11 @@ class _Attempts:
         self._lack: schema.Crashed | Exception | None = None
         """How the last attempt lacked memory; None if it did not."""
         self.count = 0
+        """Attempts so far that count: those that only had to reserve more memory do not."""
         self.verdict: schema.Verdict = schema.Unjudged("no attempt reached a verdict")
-        """Of the last attempt."""
+        """The verdict of the last attempt that reached one."""
         self.outcome: JobOutcome
-        """Of the last attempt."""
+        """What the last attempt found out besides its verdict."""
 
     def make(self) -> None:
         """Make attempts until a verdict is final, at most `_MOST_ATTEMPTS` that count."""
