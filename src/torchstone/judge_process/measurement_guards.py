@@ -76,7 +76,7 @@ class QuiescenceGuard:
 
     Before each block of the candidate the judge times a tiny copy on the device. If that takes long, the candidate is
     removed and the copy is timed again for a while. If it is quick now, the candidate was the cause. If it is still
-    slow, or now and then, another program uses the device: then DeviceBusyError is raised, and the candidate is not blamed.
+    slow, or now and then, another program uses the device: then DeviceBusyError is raised, not a verdict.
 
     Does not prove anything about work that alternates quickly enough. Not needed on the CPU, where the candidate is
     paused.
